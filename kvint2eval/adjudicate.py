@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kvint2eval.codes import FINDINGS, Reason
+from kvint2eval.codes import FINDINGS, REASONS, Outcome, Reason
 from kvint2eval.contract import KNOWN_VERSIONS, V1, ShapeFault, contract_version, decode_v1, is_plain, read_v1
 from kvint2eval.contract.read import describe
 from kvint2eval.errors import StrictJsonError
@@ -60,7 +60,8 @@ def adjudicate(data: bytes, *, pins: Pins | None = None) -> Verdict:
     """
     subject = read_subject(data, pins)
     if isinstance(subject, Finding):
-        return Verdict(FINDINGS[subject.code].reason, subject)
+        reason = FINDINGS[subject.code].reason
+        return Verdict(REASONS[reason].outcome, reason, subject)
     return _judge(subject, data)
 
 
@@ -115,6 +116,7 @@ def _judge(subject: Subject, data: bytes) -> Verdict:
             line, column = locate(data.decode(), found.pointer)
             reason = FINDINGS[found.code].reason
             return Verdict(
+                REASONS[reason].outcome,
                 reason,
                 msgspec.structs.replace(found, line=line, column=column),
                 detail=incomplete_part(found.pointer) if reason is Reason.INCOMPLETE_PROVENANCE else "",
@@ -124,6 +126,7 @@ def _judge(subject: Subject, data: bytes) -> Verdict:
             )
     # 11. "otherwise"
     return Verdict(
+        Outcome.SUPPORTED,
         Reason.SUPPORTED,
         witness_sha256=subject.witness,
         bindings=subject.bindings,

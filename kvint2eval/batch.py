@@ -72,14 +72,18 @@ class _Writer:
         self._emit = emit
         self._parts: list[bytes] = []
         self._bytes = 0
-        self._counts = dict.fromkeys(Outcome, 0)
-        self._errors = 0
+        self._supported = self._unsupported = self._delegate = self._errors = 0
         self.records_before = 0
 
     def judge(self, source: Source, data: bytes) -> None:
         """Adjudicate one record and report it."""
         verdict: Verdict = adjudicate(data, pins=self._judge.pins)
-        self._counts[verdict.outcome] += 1
+        if verdict.outcome is Outcome.SUPPORTED:
+            self._supported += 1
+        elif verdict.outcome is Outcome.DELEGATE:
+            self._delegate += 1
+        else:
+            self._unsupported += 1
         text = self._judge.report.one(source, verdict, is_first=self.records_before == 0)
         self.records_before += 1
         self._parts.append(text)
@@ -105,10 +109,7 @@ class _Writer:
     @property
     def tally(self) -> Tally:
         """Outcomes and errors so far."""
-        counts = self._counts
-        return Tally(
-            counts[Outcome.SUPPORTED], counts[Outcome.UNSUPPORTED], counts[Outcome.DELEGATE], self._errors
-        )
+        return Tally(self._supported, self._unsupported, self._delegate, self._errors)
 
 
 def _load(unit: Unit) -> list[bytes] | InputError:

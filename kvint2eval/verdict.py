@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from kvint2eval.codes import FINDINGS, REASONS, Outcome, Reason
+from kvint2eval.codes import FINDINGS, Outcome, Reason
 
 if TYPE_CHECKING:
     from kvint2eval.contract import v1
@@ -64,8 +64,10 @@ class Verdict(msgspec.Struct, frozen=True):
     Limits: a verdict does not say that the figures are true. v1 holds summaries and a digest of itself.
     """
 
+    outcome: Outcome
+    """`supported`, `unsupported` or `delegate`."""
     reason: Reason
-    """The contract's reason."""
+    """The contract's reason; it decides the outcome."""
     finding: Finding | None = None
     """The check that decided; None for a supported record."""
     detail: str = ""
@@ -76,11 +78,6 @@ class Verdict(msgspec.Struct, frozen=True):
     """One per digest of the record; None when no pins were given, or the steps ended before them."""
     canonical: bytes = b""
     """Canonical bytes of the record with an empty witness; empty when it has no v1 layout."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """`supported`, `unsupported` or `delegate`."""
-        return REASONS[self.reason].outcome
 
     @property
     def echo(self) -> dict[str, Any]:

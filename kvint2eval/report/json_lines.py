@@ -6,6 +6,7 @@ The layout has a version of its own, `kvint2eval-verdict/v1`; docs/cli.md descri
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,7 +32,6 @@ _METRICS = b',"metrics":'
 
 def verdict_line(source: Source, verdict: Verdict) -> bytes:
     """One verdict as one line of JSON, without its line end."""
-    path = json.dumps(source.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
     line = str(source.line) if source.line is not None else "null"
     if verdict.outcome is Outcome.SUPPORTED:
         body = _SUPPORTED
@@ -45,7 +45,7 @@ def verdict_line(source: Source, verdict: Verdict) -> bytes:
     bindings = b"null" if verdict.bindings is None else msgspec.json.encode(verdict.bindings)
     parts = (
         _HEAD,
-        path.encode(),
+        _json_path(source.path),
         b',"line":',
         line.encode(),
         b",",
@@ -58,6 +58,12 @@ def verdict_line(source: Source, verdict: Verdict) -> bytes:
         b"}",
     )
     return ascii_json(b"".join(parts))
+
+
+@lru_cache(maxsize=16)
+def _json_path(path: str) -> bytes:
+    """A path as JSON; a byte of it that is not UTF-8 is shown as an escape."""
+    return json.dumps(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")).encode()
 
 
 def _finding(finding: Finding | None, source: Source) -> bytes:

@@ -67,23 +67,17 @@ def _row_finding(
 def check_present(subject: Subject) -> Finding | None:
     """Step 8: every measurement and every member of every row is there."""
     metrics = subject.record.metrics
-    if (
-        not subject.missing
-        and metrics.candidates is not UNSET
-        and UNSET
-        not in (
-            metrics.candidate_count,
-            metrics.decode_trials,
-            metrics.selected_rotation,
-        )
-    ):
+    counters = (metrics.candidate_count, metrics.decode_trials, metrics.selected_rotation)
+    rows = metrics.candidates
+    if not subject.missing and isinstance(rows, tuple) and UNSET not in counters:
         return None
     code, allowed = "measurement-missing", "a measurement"
     for name in (*_COUNTERS, "candidates", *_SCALARS):
         pointer = f"/metrics/{name}"
-        if subject.is_missing(pointer) or getattr(metrics, name) is UNSET:
+        # A null in `candidates` counts as absent; no other member can be None.
+        if subject.is_missing(pointer) or getattr(metrics, name) in (UNSET, None):
             return finding(subject, code, pointer, UNSET, allowed)
-    for index in range(len(metrics.candidates or ())):
+    for index in range(len(rows)):  # type: ignore[arg-type]  # the loop above found it present
         for name in _COLUMN_NAMES:
             pointer = f"/metrics/candidates/{index}/{name}"
             if subject.is_missing(pointer):
