@@ -6,7 +6,7 @@ A pins file is TOML:
 format = "kvint2eval-pins/v1"
 
 [[artifact]]
-role = "artifact"                # artifact, recipe_artifact, model or runtime
+role = "artifact"                # artifact, recipe_artifact, model or runtime: objects of a record
 id = "my-producer"               # optional: the pin holds for records that name this id
 version = "2"                    # optional: and this version
 sha256 = "b6c5…5520"
@@ -20,6 +20,10 @@ unbindable = "the compiled program stayed on the GPU node"
 ```
 
 An artifact has either a path or the reason why its digest cannot be bound.
+
+The docs gate reads the same file. What it adds, `pages`, `[[place]]`, `[[figure]]` and the roles of
+`GATE_ROLES`, is described in `kvint2eval.gate.tables` and passed over here. The whole format has a JSON
+Schema, `pins.schema.json`.
 """
 
 from __future__ import annotations
@@ -41,12 +45,31 @@ if TYPE_CHECKING:
 
     from kvint2eval.contract import _v1_decoder as layout
 
-__all__ = ["FORMAT", "ROLES", "PinnedArtifact", "Pins", "parse_pins", "read_pins", "resolve_inside"]
+__all__ = [
+    "FORMAT",
+    "GATE_ROLES",
+    "ROLES",
+    "PinnedArtifact",
+    "Pins",
+    "parse_artifacts",
+    "parse_pins",
+    "read_pins",
+    "read_tables",
+    "resolve_inside",
+]
 
 FORMAT = "kvint2eval-pins/v1"
 
 ROLES = ("artifact", "recipe_artifact", "model", "runtime")
 """The objects of a record that carry a digest, in declared order."""
+
+GATE_ROLES = ("record", "producer_source", "kernel", "compiled_kernel", "paper", "weights", "file")
+"""What else may be pinned: the docs gate holds it, and adjudication passes over it.
+
+The list is closed. A misspelt role would otherwise be a pin that nobody holds.
+"""
+
+_TABLES = ("format", "pages", "artifact", "place", "figure")
 
 MAX_PINS_BYTES = 1 << 20
 
@@ -57,7 +80,7 @@ class PinnedArtifact(msgspec.Struct, frozen=True):
     """One `[[artifact]]` table, with what hashing its file gave."""
 
     role: str
-    """The object of a record that the pin holds for."""
+    """The object of a record that the pin holds for, or one of `GATE_ROLES`."""
     sha256: str
     """The pinned digest."""
     id: str | None = None
@@ -174,12 +197,27 @@ def resolve_inside(root: Path, path: str) -> Path:
 
 
 def read_pins(path: str | os.PathLike[str]) -> Pins:
-    """Pins of a pins file, each file that it names rehashed.
+    """Pins of a pins file, each file that it pins for a record rehashed.
 
     Raises
     ------
     PinsError
         The file cannot be read, or is not a pins file; the message says what was found, what is allowed, where.
+    """
+    tables, _ = read_tables(path)
+    try:
+        return parse_pins(tables, Path(path).parent)
+    except PinsError as error:
+        raise PinsError(f"pins file {path}: {error}") from error
+
+
+def read_tables(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
+    """Parsed TOML of a pins file, and its text.
+
+    Raises
+    ------
+    PinsError
+        The file cannot be read, or is not TOML.
     """
     try:
         with os.fdopen(open_regular(path), "rb") as stream:
@@ -189,15 +227,14 @@ def read_pins(path: str | os.PathLike[str]) -> Pins:
     if len(data) > MAX_PINS_BYTES:
         raise PinsError(f"pins file {path}: found more than {MAX_PINS_BYTES} bytes, allowed: at most that")
     try:
-        return parse_pins(tomllib.loads(data.decode()), Path(path).parent)
+        text = data.decode()
+        return tomllib.loads(text), text
     except UnicodeDecodeError as error:
         raise PinsError(f"pins file {path}: found a byte that is not UTF-8 at {error.start}") from error
     except RecursionError as error:
         raise PinsError(f"pins file {path}: found tables nested too deep") from error
     except tomllib.TOMLDecodeError as error:
         raise PinsError(f"pins file {path}: not TOML: {error}") from error
-    except PinsError as error:
-        raise PinsError(f"pins file {path}: {error}") from error
 
 
 def parse_pins(tables: Mapping[str, Any], root: Path) -> Pins:
@@ -215,27 +252,51 @@ def parse_pins(tables: Mapping[str, Any], root: Path) -> Pins:
     PinsError
         A table, a key or a value is not allowed.
     """
+    return Pins(parse_artifacts(tables, root, ROLES))
+
+
+def parse_artifacts(
+    tables: Mapping[str, Any], root: Path, roles: tuple[str, ...]
+) -> tuple[PinnedArtifact, ...]:
+    """Artifacts of some roles; those of others are checked for their form and left out.
+
+    Parameters
+    ----------
+    tables, root
+        As for `parse_pins`.
+    roles
+        The roles whose files are hashed.
+
+    Raises
+    ------
+    PinsError
+        A table, a key or a value is not allowed.
+    """
     if tables.get("format") != FORMAT:
         raise PinsError(f'found format {tables.get("format")!r}, allowed: format = "{FORMAT}"')
-    unknown = sorted(set(tables) - {"format", "artifact"})
+    unknown = sorted(set(tables).difference(_TABLES))
     if unknown:
-        raise PinsError(f"found table {unknown[0]!r}, allowed: format, [[artifact]]")
+        raise PinsError(f"found table {unknown[0]!r}, allowed: {', '.join(_TABLES)}")
     entries = tables.get("artifact", [])
     if not isinstance(entries, list) or not entries:
         raise PinsError("found no artifact, allowed: one [[artifact]] table or more")
     pins = []
     for number, entry in enumerate(entries, 1):
         try:
-            pins.append(_parse_artifact(entry, root))
+            _require_artifact(entry)
+            if entry["role"] in roles:
+                pins.append(PinnedArtifact(**entry, file_sha256=_hash_pinned(entry, root)))
+            elif "path" in entry:
+                resolve_inside(root, entry["path"])
         except PinsError as error:
             raise PinsError(f"artifact {number}: {error}") from error
-    return Pins(tuple(pins))
+    return tuple(pins)
 
 
 _KEYS = {"role": str, "sha256": str, "id": str, "version": str, "path": str, "text": bool, "unbindable": str}
 
 
-def _parse_artifact(entry: Any, root: Path) -> PinnedArtifact:
+def _require_artifact(entry: Any) -> None:
     if not isinstance(entry, dict):
         raise PinsError(f"found {entry!r}, allowed: a table")
     for key, value in entry.items():
@@ -247,8 +308,8 @@ def _parse_artifact(entry: Any, root: Path) -> PinnedArtifact:
                 f"found {key} = {value!r}, allowed: {'true or false' if kind is bool else 'a text'}"
             )
     role, sha256 = entry.get("role"), entry.get("sha256")
-    if role not in ROLES:
-        raise PinsError(f"found role {role!r}, allowed: {', '.join(ROLES)}")
+    if role not in ROLES + GATE_ROLES:
+        raise PinsError(f"found role {role!r}, allowed: {', '.join(ROLES + GATE_ROLES)}")
     if not isinstance(sha256, str) or not is_digest(sha256):
         raise PinsError(f"found sha256 {sha256!r}, allowed: 64 lower-case hexadecimal characters")
     if ("path" in entry) == ("unbindable" in entry):
@@ -256,7 +317,6 @@ def _parse_artifact(entry: Any, root: Path) -> PinnedArtifact:
         raise PinsError(f"found {both} of path and unbindable, allowed: one of them")
     if entry.get("text") and "path" not in entry:
         raise PinsError("found text without path, allowed: text only for a file")
-    return PinnedArtifact(**entry, file_sha256=_hash_pinned(entry, root))
 
 
 def _hash_pinned(entry: Mapping[str, Any], root: Path) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from kvint2eval.codes import Outcome
 
@@ -56,13 +56,34 @@ class Tally(NamedTuple):
 
 
 class Report(Protocol):
-    """A format: three pure functions whose outputs follow one another."""
+    """A format: pure functions whose outputs follow one another.
+
+    Pieces are made by several processes and put together in order. What a format needs of the pieces before
+    is therefore kept out of them: commas come from `separator`, counts go into `head`.
+    """
+
+    separator: ClassVar[bytes] = b""
+    """Stands between two pieces that are not empty."""
+
+    needs_tally: ClassVar[bool] = False
+    """Whether `head` gives anything; the pieces are then kept in a temporary file until all are there."""
+
+    def head(self, tally: Tally) -> bytes:  # noqa: ARG002
+        """What stands before everything and needs the tally."""
+        return b""
 
     def start(self) -> bytes:
         """What stands before the first verdict."""
+        return b""
 
     def one(self, source: Source, verdict: Verdict, *, is_first: bool) -> bytes:
         """One verdict."""
+        ...
+
+    def fault(self, message: str) -> bytes:  # noqa: ARG002
+        """An input that could not be judged. A format with a separator says it in `end`."""
+        return b""
 
     def end(self, tally: Tally) -> bytes:
         """What stands after the last verdict."""
+        ...
