@@ -46,10 +46,10 @@ class Located(NamedTuple):
     """Line of the place itself."""
     found: str
     """What stands there, white space as single spaces."""
-    nth: int
-    """How often the same text stands before it in its block."""
-    total: int
-    """How often it stands in its block."""
+    text: str
+    """What a reader sees of its block, or of its table row."""
+    start: int
+    """Where in that text it begins."""
     is_exact: bool
     """Whether `found` is what the binding speaks of, and not just what happens to stand there."""
 
@@ -231,19 +231,17 @@ class Page:
         texts: list[str] = []
         while (cell := grid.get((table, row, len(texts)))) is not None:
             texts.append(normal(self._text(cell)))
-        nth = sum(text.count(found) for text in texts[:column]) if found else 0
-        count = sum(text.count(found) for text in texts) if found else 0
-        return Located(block.first, block.last, block.first, found, nth, count, is_exact=bool(found))
+        start = sum(len(text) + 1 for text in texts[:column])
+        return Located(
+            block.first, block.last, block.first, found, "\n".join(texts), start, is_exact=bool(found)
+        )
 
     def _in_text(self, block: _Block, anchor: Anchor, pattern: str, expected: str) -> Iterator[Located]:
         text = self._text(block)
         for start, end, is_exact in _spans(text, anchor, pattern, expected):
             found = normal(text[start:end])
-            flexible = re.compile(flex(found)) if found else None
-            nth = len(flexible.findall(text[:start])) if flexible else 0
-            count = len(flexible.findall(text)) if flexible else 0
             line = block.first + text.count("\n", 0, start)
-            yield Located(block.first, block.last, line, found, nth, count, is_exact)
+            yield Located(block.first, block.last, line, found, text, start, is_exact)
 
 
 def flex(text: str) -> str:

@@ -60,10 +60,10 @@ def update(file: GateFile, pages: Iterable[str]) -> list[str]:
     written = []
     for path in dict.fromkeys([*edits, *unanchored]):
         old = _read(path)
-        spans = [_span(old, located, text) for located, text in edits.get(path, [])]
+        spans = [one for located, text in edits.get(path, []) for one in _edits(old, located, text)]
         for before, after in unanchored.get(path, {}).items():
             spans += [_Edit(match.start(), match.end(), after) for match in re.finditer(before, old)]
-        if _replace(path, old, _apply(old, [one for one in spans if one is not None])):
+        if _replace(path, old, _apply(old, spans)):
             written.append(path)
     if _replace(file.path, file.text, _new_pins(file)):
         written.append(file.path)
@@ -89,15 +89,40 @@ def _read(path: str) -> str:
     return Path(path).read_bytes().decode()
 
 
-def _span(text: str, located: Located, replacement: str) -> _Edit | None:
-    """Where in a page's source a rendered text stands; None when the source does not tell."""
-    starts = [0, *(match.end() for match in re.finditer("\n", text)), len(text) + 1]
+def _edits(source: str, located: Located, expected: str) -> list[_Edit]:
+    """Edits that make a place read as expected; none when the source does not tell where it stands.
+
+    Markup may stand inside what a reader sees as one text. Then each word that differs is replaced for itself.
+    """
+    starts = [0, *(match.end() for match in re.finditer("\n", source)), len(source) + 1]
     begin, end = starts[located.first - 1], starts[min(located.last, len(starts) - 1)] - 1
-    matches = list(re.finditer(flex(located.found), text[begin:end]))
-    if len(matches) != located.total:
+    whole = _place_of(located.found, located, located.start, source[begin:end])
+    if whole is not None:
+        return [_Edit(begin + whole[0], begin + whole[1], expected)]
+    new = expected.split()
+    old = list(re.finditer(r"\S+", located.text[located.start :]))[: len(located.found.split())]
+    edits = []
+    for word, replacement in zip(old, new, strict=False) if len(old) == len(new) else ():
+        if word[0] == replacement:
+            continue
+        place = _place_of(word[0], located, located.start + word.start(), source[begin:end])
+        if place is None:
+            return []
+        edits.append(_Edit(begin + place[0], begin + place[1], replacement))
+    return edits
+
+
+def _place_of(found: str, located: Located, start: int, source: str) -> tuple[int, int] | None:
+    """Place in the source of a text that begins at an offset of the rendered text.
+
+    It is the n-th one in the source if it is the n-th one in the rendered text, and both hold as many.
+    """
+    pattern = re.compile(flex(found))
+    rendered = [match.start() for match in pattern.finditer(located.text)]
+    matches = list(pattern.finditer(source))
+    if start not in rendered or len(matches) != len(rendered):
         return None
-    match = matches[located.nth]
-    return _Edit(begin + match.start(), begin + match.end(), replacement)
+    return matches[rendered.index(start)].span()
 
 
 def _apply(text: str, edits: list[_Edit]) -> str:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from kvint2eval.report.escape import safe
 from kvint2eval.report.issue import of_verdict
-from kvint2eval.report.model import Report
+from kvint2eval.report.model import CiReport
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kvint2eval.report.issue import Issue
-    from kvint2eval.report.model import Source, Tally
+    from kvint2eval.report.model import Source
     from kvint2eval.verdict import Verdict
 
 __all__ = ["SUMMARY_MARK", "Github", "summary"]
@@ -31,7 +31,7 @@ MAX_SUMMARY_BYTES = 900_000
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 
 
-class Github(Report):
+class Github(CiReport):
     """One annotation a finding: an error for an unsupported record, a warning for a delegated one.
 
     Parameters
@@ -60,10 +60,6 @@ class Github(Report):
     def fault(self, message: str) -> bytes:
         """The annotation of an input that could not be judged."""
         return f"::error title=kvint2eval could not judge::{_data(safe(message))}\n".encode()
-
-    def end(self, tally: Tally) -> bytes:  # noqa: ARG002
-        """Nothing; the tally goes to the log."""
-        return b""
 
 
 def _annotation(issue: Issue) -> str:
@@ -102,7 +98,7 @@ def _markdown(text: str) -> str:
     return escaped.replace(r"\&", "&amp;").replace(r"\<", "&lt;").replace(r"\>", "&gt;")
 
 
-def summary(title: str, sentence: str, rows: Sequence[bytes]) -> bytes:
+def summary(title: str, sentence: str, rows: Iterable[bytes]) -> bytes:
     """Step summary: a heading, the tally, and a table of the findings as far as GitHub takes it.
 
     Parameters
@@ -112,16 +108,20 @@ def summary(title: str, sentence: str, rows: Sequence[bytes]) -> bytes:
     sentence
         The tally in words.
     rows
-        Lines of the report that began with `SUMMARY_MARK`, without it.
+        Lines of the report that began with `SUMMARY_MARK`, without it; no more of them is held than is shown.
     """
     parts = [f"## {_markdown(title)}\n\n{_markdown(sentence)}\n".encode()]
-    if rows:
-        parts.append(b"\n| finding | place | where | found | allowed | mend |\n|---|---|---|---|---|---|\n")
-    size = 0
+    size = left_out = 0
     for number, row in enumerate(rows):
+        if not number:
+            parts.append(
+                b"\n| finding | place | where | found | allowed | mend |\n|---|---|---|---|---|---|\n"
+            )
         size += len(row)
         if size > MAX_SUMMARY_BYTES:
-            parts.append(f"\n{len(rows) - number} more findings are in the log.\n".encode())
-            break
-        parts.append(row)
+            left_out += 1
+        else:
+            parts.append(row)
+    if left_out:
+        parts.append(f"\n{left_out} more findings are in the log.\n".encode())
     return b"".join(parts)

@@ -85,4 +85,5 @@ def of_gate(finding: GateFinding) -> Issue:
         ("mend", finding.mend),
     )
     title = f"docs gate: {finding.code}"
-    return Issue(finding.code, False, finding.path, finding.line, None, title, finding.meaning, rows)
+    is_open = False
+    return Issue(finding.code, is_open, finding.path, finding.line, None, title, finding.meaning, rows)

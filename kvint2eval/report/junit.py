@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from kvint2eval.report.escape import safe
 from kvint2eval.report.issue import name_of, of_verdict
-from kvint2eval.report.model import Report
+from kvint2eval.report.model import CiReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Junit"]
 
 
-class Junit(Report):
+class Junit(CiReport):
     """One suite.
 
     Parameters

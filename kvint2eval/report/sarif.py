@@ -14,7 +14,7 @@ from urllib.parse import quote
 from kvint2eval._version import __version__
 from kvint2eval.codes import FINDINGS, REASONS, Outcome
 from kvint2eval.report.issue import of_verdict
-from kvint2eval.report.model import Report
+from kvint2eval.report.model import CiReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ __all__ = ["Sarif"]
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-class Sarif(Report):
+class Sarif(CiReport):
     """One run with one result a finding."""
 
     separator = b",\n"
