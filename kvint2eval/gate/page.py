@@ -95,11 +95,6 @@ class Page:
         self._environment: dict[str, object] = {}
 
     @cached_property
-    def lines(self) -> list[str]:
-        """The lines, without their ends."""
-        return self.text.split("\n")
-
-    @cached_property
     def _blocks(self) -> tuple[_Block, ...]:
         return tuple(self._walk())
 

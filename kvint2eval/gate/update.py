@@ -48,7 +48,8 @@ def update(file: GateFile, pages: Iterable[str]) -> list[str]:
         A file cannot be written. Each is replaced as a whole, so none is left half written.
     """
     edits: dict[str, list[tuple[Located, str]]] = {}
-    for binding in Gate(file, pages, is_update=True).run():
+    gate = Gate(file, pages, is_update=True)
+    for binding in gate.run():
         if binding.located is not None:
             edits.setdefault(binding.path, []).append((binding.located, binding.expected))
     moved = _moved(file)
@@ -59,6 +60,8 @@ def update(file: GateFile, pages: Iterable[str]) -> list[str]:
             unanchored.setdefault(path, {})[place.artifact.sha256] = moved[place.artifact.sha256]
     written = []
     for path in dict.fromkeys([*edits, *unanchored]):
+        if isinstance(gate.page(path), str):
+            continue  # unreadable: the check that follows says so
         old = _read(path)
         spans = [one for located, text in edits.get(path, []) for one in _edits(old, located, text)]
         for before, after in unanchored.get(path, {}).items():
@@ -143,7 +146,8 @@ def _new_pins(file: GateFile) -> str:
     lines = file.text.split("\n")
     bounds = [*headers, len(lines) + 1]
     for artifact, first, end in zip(file.artifacts, headers, bounds[1:], strict=True):
-        if artifact.file_sha256 is None or not _is_changed(artifact):
+        new = artifact.file_sha256
+        if new is None or new == artifact.sha256:
             continue
         table = range(first - 1, end - 1)
         stated = [
@@ -152,7 +156,7 @@ def _new_pins(file: GateFile) -> str:
             if re.match(rf'\s*sha256\s*=\s*["\']{artifact.sha256}["\']', lines[index])
         ]
         if len(stated) == 1:
-            lines[stated[0]] = lines[stated[0]].replace(artifact.sha256, artifact.file_sha256, 1)
+            lines[stated[0]] = lines[stated[0]].replace(artifact.sha256, new, 1)
     return "\n".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import stat
 
 import pytest
@@ -293,94 +292,6 @@ def test_check_mode_opens_nothing_for_writing(folder, monkeypatch):
     assert all(flags & os.O_ACCMODE == os.O_RDONLY for _, flags in opened)
 
 
-def test_update_of_a_clean_tree_writes_nothing(folder):
-    before = snapshot(folder)
-    assert main(["gate", "--update"]) == 0
-    assert snapshot(folder) == before
-
-
-def test_update_carries_a_new_record_and_kernel_into_pages_and_pins(folder, capfd):
-    record = json.loads(published())
-    record["metrics"]["candidates"][0] |= {"output_nmse_mean": 5.0000005, "output_nmse_stddev": 1234.5}
-    record["metrics"]["candidates"][7]["calibration_milliseconds"] = 1.5
-    record["metrics"] |= {"selected_rotation": 3}
-    record["runtime"]["driver"] = "600.1 beta"
-    (folder / "records/l4.json").write_text(json.dumps(record, indent=1))
-    (folder / "kernels/q.cu").write_bytes(b"// new\n")
-    page = folder / "docs/run.md"
-    page.write_bytes(page.read_bytes().replace(b"\n", b"\r\n"))
-    page.chmod(0o640)
-    pins = (folder / "kvint2eval-pins.toml").read_text()
-    assert main(["gate"]) == 1
-    capfd.readouterr()
-    assert main(["gate", "--update"]) == 0
-    assert capfd.readouterr().err.splitlines() == [
-        "kvint2eval gate: written: docs/run.md",
-        "kvint2eval gate: written: README.md",
-        "kvint2eval gate: written: kvint2eval-pins.toml",
-        f"kvint2eval gate: {BINDINGS} bindings hold, 0 do not",
-    ]
-    digests = {
-        sha256_hex(published()): sha256_hex((folder / "records/l4.json").read_bytes()),
-        sha256_hex(site.KERNEL): sha256_hex(b"// new\n"),
-    }
-    expected = site.PAGE.replace("KERNEL", digests[sha256_hex(site.KERNEL)])
-    for old, new in (
-        ("52.353732 ± 51.571284", "5.000000 ± 1234.500000"),  # 5.0000005: half to even
-        ("319.267520", "1.500000"),
-        ("\n7 was", "\n3 was"),
-        ("580.159.03", "600.1 beta"),
-    ):
-        expected = expected.replace(old, new)
-    assert page.read_bytes() == expected.replace("\n", "\r\n").encode()
-    assert stat.S_IMODE(page.stat().st_mode) == 0o640
-    for old, new in digests.items():
-        pins = pins.replace(old, new)
-    assert (folder / "kvint2eval-pins.toml").read_text() == pins
-    assert not list(folder.rglob("*.part"))
-
-
-def test_update_mends_a_page_and_leaves_what_it_cannot_tell(folder, capfd):
-    edit(folder / "docs/run.md", "**319.267520** ms", "319.2<b>6</b>7521 ms")
-    edit(folder / "docs/run.md", "51.571284", "51.571285")
-    edit(folder / "docs/run.md", "# The run", f"# The run\n\n{BINARY}")
-    assert main(["gate", "--update"]) == 1
-    out, err = capfd.readouterr()
-    assert "what --update left is to be mended by hand" in err
-    assert [line.split("  ")[1].split(":")[0] for line in out.splitlines() if line[:1] != " "] == [
-        "figure-differs",
-        "digest-unlisted",
-    ]
-    assert "52.353732 ± 51.571284" in (folder / "docs/run.md").read_text()
-
-
-def test_update_does_not_touch_a_digest_that_belongs_to_something_else_too(folder):
-    """Two artifacts with one digest part: which of them the page means, only its author knows."""
-    shutil.copy(folder / "kernels/q.cu", folder / "kernels/copy.cu")
-    with (folder / "kvint2eval-pins.toml").open("a") as stream:
-        stream.write(
-            site.table(
-                "artifact", role="kernel", id="copy", path="kernels/copy.cu", sha256=sha256_hex(site.KERNEL)
-            )
-        )
-    (folder / "kernels/q.cu").write_bytes(b"// new\n")
-    before = (folder / "docs/run.md").read_bytes()
-    assert main(["gate", "--update"]) == 1
-    assert (folder / "docs/run.md").read_bytes() == before
-
-
-def test_update_says_what_it_cannot_write(folder, capfd, monkeypatch):
-    edit(folder / "docs/run.md", "51.571284", "0")
-
-    def fail(self, *_):
-        raise OSError(28, "No space left on device", str(self))
-
-    monkeypatch.setattr("pathlib.Path.write_bytes", fail)
-    assert main(["gate", "--update"]) == 2
-    assert "No space left on device" in capfd.readouterr().err
-    assert not list(folder.rglob("*.part"))
-
-
 def test_pins_file_elsewhere_shows_paths_as_typed_and_its_own_command(folder, capfd, monkeypatch):
     edit(folder / "docs/run.md", "51.571284", "0")
     monkeypatch.chdir(folder.parent)
@@ -400,3 +311,17 @@ def test_explain_knows_the_codes_of_the_gate(code, capsys):
     text = capsys.readouterr().out
     assert GATE_FINDINGS[code].meaning in text
     assert GATE_FINDINGS[code].mend in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_page_that_is_too_large_is_refused(capfd, monkeypatch):
+    monkeypatch.setattr("kvint2eval.gate.check.MAX_FILE_BYTES", 100)
+    code, seen = findings(capfd)
+    assert code == 1
+    assert (
+        "page-unreadable",
+        "docs/run.md",
+        None,
+        "found more than 100 bytes, allowed: at most that",
+        "a page in UTF-8",
+    ) in seen
