@@ -63,6 +63,7 @@ def _spliced(old: str, new: str) -> bytes:
 _EDITS: tuple[tuple[str, str, str, Any, str], ...] = (
     ("unknown-member", "capital", "/hardware/Seed", 6260, "a member Seed beside seed"),
     ("wrong-type", "bits-string", "/recipe/bits", "2", "bits as a string"),
+    ("wrong-type", "version-number", "/contract_version", 1, "the version as a number"),
     ("wrong-type", "null", "/hardware/gpu", None, "gpu null"),
     ("wrong-type", "boolean", "/metrics/decode_trials", True, "decode_trials true"),
     ("integer-out-of-range", "seed-negative", "/hardware/seed", -1, "seed -1"),
