@@ -120,6 +120,8 @@ _EDITS: tuple[tuple[str, str, str, Any, str], ...] = (
     ("measurement-negative", "nmse", "/metrics/candidates/2/output_nmse_mean", -1.5, "a negative error"),
     ("measurement-negative", "transform", "/metrics/transform_milliseconds", -1, "a negative time"),
     ("cache-bytes", "one-too-high", "/metrics/cache_bytes", 1048577, "one byte more"),
+    ("cache-bytes", "negative", "/metrics/cache_bytes", -1, "a negative size"),
+    ("rotation-set", "negative", "/metrics/candidates/2/rotation", -1, "a negative rotation"),
     ("latency-not-positive", "baseline", "/metrics/baseline_decode_microseconds", 0, "no time"),
     ("latency-not-positive", "row", "/metrics/candidates/4/decode_microseconds_mean", 0, "no time in a row"),
     ("accuracy-out-of-range", "summary", "/metrics/baseline_task_accuracy", 1.1, "accuracy 1.1"),
