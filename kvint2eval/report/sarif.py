@@ -106,12 +106,14 @@ def _result(issue: Issue) -> dict[str, Any]:
 
 
 def _text(text: str) -> str:
-    """Plain text, §3.11: no link (§3.11.6) and no placeholder (§3.11.5) can arise from what a record holds."""
-    return (
-        text.replace("](", r"\](").replace("{", "{{").replace("}", "}}")
-        if "{" in text or "](" in text
-        else text
-    )
+    """Plain text, §3.11: no link (§3.11.6) and no placeholder (§3.11.5) can arise from what a record holds.
+
+    The link is broken by a space. A backslash before the bracket, as for literal brackets inside a link, would
+    depend on the backslashes that stand there already.
+    """
+    if "{" not in text and "}" not in text and "](" not in text:
+        return text
+    return text.replace("](", "] (").replace("{", "{{").replace("}", "}}")
 
 
 def _uri(path: str) -> str:
