@@ -328,3 +328,20 @@ def test_output_file_of_a_format_is_whole(tmp_path, capfd):
     assert capfd.readouterr().out == ""
     assert etree.fromstring(target.read_bytes()).tag == "testsuites"
     assert [path.name for path in tmp_path.iterdir()] == ["report.xml"]
+
+
+@pytest.mark.parametrize("command", [["adjudicate", "absent.json"], ["gate", "--pins", "absent.toml"]])
+@pytest.mark.parametrize("format_name", ["sarif", "junit", "github"])
+def test_a_run_without_any_input_still_gives_a_report_that_says_so(capfd, command, format_name):
+    assert main([*command, "--format", format_name]) == 2
+    out, err = capfd.readouterr()
+    assert f"{command[-1]}: No such file or directory" in err
+    if format_name == "sarif":
+        assert json.loads(out)["runs"][0]["invocations"][0]["executionSuccessful"] is False
+    elif format_name == "junit":
+        suite = etree.fromstring(out.encode())[0]
+        assert (suite.get("tests"), suite.get("errors")) == ("1", "1")
+        assert command[-1] in suite.find("testcase/error").get("message")
+    else:
+        assert out.startswith("::error title=kvint2eval could not judge::")
+        assert command[-1] in out

@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     inputs, errors = collect(arguments.paths, lines=arguments.lines)
     for message in errors:
         complain(message)
-    if not inputs:
+    if not inputs and arguments.format not in CI_FORMATS:
         return COULD_NOT_JUDGE
     with opened(arguments.output) as descriptor:
         tally = assemble(

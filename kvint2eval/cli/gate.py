@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kvint2eval.cli.common import Subcommands
-    from kvint2eval.gate.check import Binding
+    from kvint2eval.gate.check import Binding, Gate
     from kvint2eval.gate.tables import GateFile
     from kvint2eval.report.issue import Issue
     from kvint2eval.report.model import GateReport, Tally
@@ -58,6 +58,33 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
+    report = _report(arguments.format)
+    title = Words("kvint2eval gate", _sentence)
+    try:
+        gate = _prepare(arguments)
+    except CannotJudge as error:
+        if arguments.format in CI_FORMATS:
+            message = str(error)
+            with opened(arguments.output) as descriptor:
+                assemble(report, descriptor, lambda target: _write_fault(report, message, target), title)
+        raise
+    with opened(arguments.output) as descriptor:
+        tally = assemble(
+            report,
+            descriptor,
+            lambda target: _write(report, gate.run(), arguments.pins, target),
+            title,
+            step_summary(arguments.format),
+        )
+    print(f"kvint2eval gate: {_sentence(tally)}", file=sys.stderr)
+    if arguments.update and tally.unsupported:
+        print("kvint2eval gate: what --update left is to be mended by hand", file=sys.stderr)
+    # Readers of SARIF take another exit code for a failure of the tool itself.
+    return 1 if tally.unsupported and arguments.format != "sarif" else 0
+
+
+def _prepare(arguments: argparse.Namespace) -> Gate:
+    """The gate, after the update if one was asked for."""
     from kvint2eval.gate.check import Gate, collect_pages  # noqa: PLC0415
 
     file = _read(arguments.pins)
@@ -67,21 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
         _update(file, pages)
         file = _read(arguments.pins)
-    report = _report(arguments.format)
-    bindings = Gate(file, pages).run()
-    with opened(arguments.output) as descriptor:
-        tally = assemble(
-            report,
-            descriptor,
-            lambda target: _write(report, bindings, arguments.pins, target),
-            Words("kvint2eval gate", _sentence),
-            step_summary(arguments.format),
-        )
-    print(f"kvint2eval gate: {_sentence(tally)}", file=sys.stderr)
-    if arguments.update and tally.unsupported:
-        print("kvint2eval gate: what --update left is to be mended by hand", file=sys.stderr)
-    # Readers of SARIF take another exit code for a failure of the tool itself.
-    return 1 if tally.unsupported and arguments.format != "sarif" else 0
+    return Gate(file, pages)
 
 
 def _read(path: str) -> GateFile:
@@ -133,6 +146,13 @@ def _write(report: GateReport, bindings: Iterable[Binding], pins: str, descripto
         pieces.append(report.checked(name, issues))
     write_all(descriptor, report.separator.join(filter(None, pieces)))
     return Tally(held, failed)
+
+
+def _write_fault(report: GateReport, message: str, descriptor: int) -> Tally:
+    from kvint2eval.report import Tally  # noqa: PLC0415
+
+    write_all(descriptor, report.fault(message))
+    return Tally(errors=1)
 
 
 def _issues(binding: Binding, pins: str) -> list[Issue]:
