@@ -19,7 +19,17 @@ sha256 = "2a2a…6f2c"
 unbindable = "the compiled program stayed on the GPU node"
 ```
 
-An artifact has either a path or the reason why its digest cannot be bound.
+An artifact has either a path or the reason why its digest cannot be bound. With `tree` the path is a folder:
+
+```toml
+path = "producer"
+tree = ["*.py", "*.cu"]          # names of the files that count, at any depth
+text = true
+```
+
+Its digest is that of a listing: for each such file, in byte order of its path, its SHA-256, two spaces, its path
+from the pins file's folder, and a line end. With LF line ends that is what
+`find producer -name '*.py' -o -name '*.cu' | LC_ALL=C sort | xargs sha256sum | sha256sum` prints.
 
 The docs gate reads the same file. What it adds, `pages`, `[[place]]`, `[[figure]]` and the roles of
 `GATE_ROLES`, is described in `kvint2eval.gate.tables` and passed over here. The whole format has a JSON
@@ -31,17 +41,18 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kvint2eval.digest import is_digest, open_regular, sha256_file, sha256_text_file
+from kvint2eval.digest import is_digest, open_regular, sha256_file, sha256_hex, sha256_text_file
 from kvint2eval.errors import InputError, PinsError
 from kvint2eval.verdict import Binding, Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kvint2eval.contract import _v1_decoder as layout
 
@@ -63,7 +74,7 @@ FORMAT = "kvint2eval-pins/v1"
 ROLES = ("artifact", "recipe_artifact", "model", "runtime")
 """The objects of a record that carry a digest, in declared order."""
 
-GATE_ROLES = ("record", "producer_source", "kernel", "compiled_kernel", "paper", "weights", "file")
+GATE_ROLES = ("record", "producer", "kernel-source", "kernel", "weights", "paper", "file")
 """What else may be pinned: the docs gate holds it, and adjudication passes over it.
 
 The list is closed. A misspelt role would otherwise be a pin that nobody holds.
@@ -91,10 +102,12 @@ class PinnedArtifact(msgspec.Struct, frozen=True):
     """The file, relative to the pins file; None when the digest cannot be bound."""
     text: bool = False
     """Whether the file is hashed in LF form."""
+    tree: tuple[str, ...] = ()
+    """For a folder, the names of the files in its listing, as `fnmatch` takes them; empty for a file."""
     unbindable: str | None = None
     """Why the digest cannot be bound."""
     file_sha256: str | None = None
-    """The file's digest; None where there is no such regular file."""
+    """The file's digest, or that of the folder's listing; None where there is no such regular file."""
 
     def holds_for(self, role: str, identity: str, version: str) -> bool:
         """Whether the pin speaks of this object of a record."""
@@ -285,7 +298,7 @@ def parse_artifacts(
         try:
             _require_artifact(entry)
             if entry["role"] in roles:
-                pins.append(PinnedArtifact(**entry, file_sha256=_hash_pinned(entry, root)))
+                pins.append(_pinned(entry, root))
             elif "path" in entry:
                 resolve_inside(root, entry["path"])
         except PinsError as error:
@@ -293,7 +306,17 @@ def parse_artifacts(
     return tuple(pins)
 
 
-_KEYS = {"role": str, "sha256": str, "id": str, "version": str, "path": str, "text": bool, "unbindable": str}
+_KEYS: dict[str, type] = {
+    "role": str,
+    "sha256": str,
+    "id": str,
+    "version": str,
+    "path": str,
+    "text": bool,
+    "tree": list,
+    "unbindable": str,
+}
+_ALLOWED = {str: "a text", bool: "true or false", list: "a list of file names"}
 
 
 def _require_artifact(entry: Any) -> None:
@@ -303,10 +326,10 @@ def _require_artifact(entry: Any) -> None:
         kind = _KEYS.get(key)
         if kind is None:
             raise PinsError(f"found key {key!r}, allowed: {', '.join(_KEYS)}")
-        if type(value) is not kind or value == "":
-            raise PinsError(
-                f"found {key} = {value!r}, allowed: {'true or false' if kind is bool else 'a text'}"
-            )
+        is_list = isinstance(value, list)
+        names = value if is_list else [value]
+        if type(value) is not kind or not names or (is_list and not all(map(_is_name, names))) or value == "":
+            raise PinsError(f"found {key} = {value!r}, allowed: {_ALLOWED[kind]}")
     role, sha256 = entry.get("role"), entry.get("sha256")
     if role not in ROLES + GATE_ROLES:
         raise PinsError(f"found role {role!r}, allowed: {', '.join(ROLES + GATE_ROLES)}")
@@ -315,15 +338,37 @@ def _require_artifact(entry: Any) -> None:
     if ("path" in entry) == ("unbindable" in entry):
         both = "both" if "path" in entry else "neither"
         raise PinsError(f"found {both} of path and unbindable, allowed: one of them")
-    if entry.get("text") and "path" not in entry:
-        raise PinsError("found text without path, allowed: text only for a file")
+    for key in ("text", "tree"):
+        if entry.get(key) and "path" not in entry:
+            raise PinsError(f"found {key} without path, allowed: {key} only for a file or folder")
 
 
-def _hash_pinned(entry: Mapping[str, Any], root: Path) -> str | None:
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and bool(name) and "/" not in name
+
+
+def _pinned(entry: Mapping[str, Any], root: Path) -> PinnedArtifact:
+    tree = tuple(entry.get("tree", ()))
+    return PinnedArtifact(**{**entry, "tree": tree}, file_sha256=_hash_pinned(entry, root, tree))
+
+
+def _hash_pinned(entry: Mapping[str, Any], root: Path, tree: tuple[str, ...]) -> str | None:
     if "path" not in entry:
         return None
     target = resolve_inside(root, entry["path"])
+    compute = sha256_text_file if entry.get("text") else sha256_file
     try:
-        return sha256_text_file(target) if entry.get("text") else sha256_file(target)
+        return _hash_tree(target, entry["path"], tree, compute) if tree else compute(target)
     except InputError:
         return None
+
+
+def _hash_tree(folder: Path, name: str, tree: tuple[str, ...], compute: Callable[[Path], str]) -> str | None:
+    """Digest of a folder's listing; None where no file counts. A link among the files is refused like any other."""
+    files = {
+        f"{name.rstrip('/')}/{path.relative_to(folder).as_posix()}": path
+        for path in folder.rglob("*")
+        if any(fnmatchcase(path.name, pattern) for pattern in tree)
+    }
+    listing = "".join(f"{compute(files[one])}  {one}\n" for one in sorted(files, key=os.fsencode))
+    return sha256_hex(os.fsencode(listing)) if files else None

@@ -1,6 +1,7 @@
 """The pins file of the docs gate: the reader and its JSON Schema agree, and each refusal says what is allowed."""
 
 import json
+import subprocess
 import tomllib
 
 import jsonschema
@@ -148,3 +149,66 @@ def test_wrong_top_level_is_refused(tmp_path, head, message):
     with pytest.raises(PinsError) as caught:
         read_gate_file(path)
     assert message in str(caught.value)
+
+
+def test_digest_of_a_folder_is_that_of_its_listing(tmp_path):
+    """The same digest as the shell prints, whatever else lies in the folder and however lines end."""
+    files = {"b.py": b"b\r\n", "a.py": b"a\n", "deep/c.cu": b"c\n", "a-b.py": b"", "é.py": b"", "x.txt": b"x"}
+    for name, data in files.items():
+        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / name).write_bytes(data.replace(b"\r", b""))
+    command = "find src -name '*.py' -o -name '*.cu' | LC_ALL=C sort | xargs sha256sum | sha256sum"
+    done = subprocess.run(["/bin/bash", "-c", command], cwd=tmp_path, capture_output=True, check=True)
+    expected = done.stdout.decode().split()[0]
+    for name, data in files.items():
+        (tmp_path / "src" / name).write_bytes(data)
+    artifact = {**ARTIFACT, "path": "src", "tree": ["*.py", "*.cu"], "text": True, "sha256": expected}
+    path = write(tmp_path, ("artifact", artifact))
+    VALIDATOR.validate(tomllib.loads(path.read_text()))
+    assert read_gate_file(path).artifacts[0].file_sha256 == expected
+    for change in ("edit", "add", "rename"):
+        if change == "edit":
+            (tmp_path / "src" / "a.py").write_bytes(b"a\n\n")
+        elif change == "add":
+            (tmp_path / "src" / "a.py").write_bytes(b"a\n")
+            (tmp_path / "src" / "new.py").write_bytes(b"")
+        else:
+            (tmp_path / "src" / "new.py").unlink()
+            (tmp_path / "src" / "b.py").rename(tmp_path / "src" / "d.py")
+        assert read_gate_file(path).artifacts[0].file_sha256 != expected
+
+
+@pytest.mark.parametrize("kind", ["empty", "link", "file"])
+def test_a_folder_without_a_regular_file_has_no_digest(tmp_path, kind):
+    (tmp_path / "a.py").write_bytes(b"")
+    if kind != "file":
+        (tmp_path / "src").mkdir()
+    if kind == "link":
+        (tmp_path / "src" / "b.py").symlink_to(tmp_path / "a.py")
+    artifact = {**ARTIFACT, "path": "a.py" if kind == "file" else "src", "tree": ["*.py"]}
+    assert read_gate_file(write(tmp_path, ("artifact", artifact))).artifacts[0].file_sha256 is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"tree": []}, "found tree = [], allowed: a list of file names"),
+        ({"tree": ["a/*.py"]}, "found tree = ['a/*.py'], allowed: a list of file names"),
+        ({"tree": "*.py"}, "found tree = '*.py', allowed: a list of file names"),
+        ({"tree": [1]}, "found tree = [1], allowed: a list of file names"),
+    ],
+)
+def test_reader_and_schema_refuse_a_tree(tmp_path, keys, message):
+    path = write(tmp_path, ("artifact", ARTIFACT | keys))
+    assert not VALIDATOR.is_valid(tomllib.loads(path.read_text()))
+    with pytest.raises(PinsError) as caught:
+        read_gate_file(path)
+    assert message in str(caught.value)
+
+
+def test_a_tree_without_a_path_is_refused(tmp_path):
+    entry = {"role": "producer", "sha256": "0" * 64, "unbindable": "x", "tree": ["*.py"]}
+    path = write(tmp_path, ("artifact", entry))
+    assert not VALIDATOR.is_valid(tomllib.loads(path.read_text()))
+    with pytest.raises(PinsError, match="found tree without path, allowed: tree only for a file or folder"):
+        read_gate_file(path)
