@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "jsonl", *CI_FORMATS)
 
-__all__ = ["add", "run"]
+__all__ = ["add", "judge_inputs", "read_pins_or_complain", "run"]
 
 
 def add(commands: Subcommands) -> None:
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kvint2eval.batch import Judge  # noqa: PLC0415
     from kvint2eval.inputs import collect  # noqa: PLC0415
 
-    judge = Judge(_report(arguments), _pins(arguments.pins))
+    judge = Judge(_report(arguments), read_pins_or_complain(arguments.pins))
     inputs, errors = collect(arguments.paths, lines=arguments.lines)
     for message in errors:
         complain(message)
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         tally = assemble(
             judge.report,
             descriptor,
-            lambda target: _run(inputs, judge, target, arguments.jobs, errors),
+            lambda target: judge_inputs(inputs, judge, target, arguments.jobs, errors),
             Words("kvint2eval adjudicate", lambda tally: tally.sentence()),
             step_summary(arguments.format),
         )
@@ -112,7 +112,8 @@ def _report(arguments: argparse.Namespace) -> Report:
     return JsonDocument() if arguments.format == "json" else JsonLines()
 
 
-def _pins(path: str | None) -> Pins | None:
+def read_pins_or_complain(path: str | None) -> Pins | None:
+    """Pins of the file that an option names; None without one."""
     if path is None:
         return None
     from kvint2eval.errors import PinsError  # noqa: PLC0415
@@ -124,7 +125,7 @@ def _pins(path: str | None) -> Pins | None:
         raise CannotJudge(str(error)) from error
 
 
-def _run(inputs: list[Input], judge: Judge, descriptor: int, jobs: int, errors: list[str]) -> Tally:
+def judge_inputs(inputs: list[Input], judge: Judge, descriptor: int, jobs: int, errors: list[str]) -> Tally:
     """Judge all inputs, writing the verdicts to a descriptor."""
     from kvint2eval.batch import run_forked, run_serial  # noqa: PLC0415
     from kvint2eval.inputs import STDIN  # noqa: PLC0415
