@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from kvint2eval.digest import open_regular
 from kvint2eval.errors import InputError, StrictJsonError
 from kvint2eval.gate.codes import GATE_FINDINGS
 from kvint2eval.gate.figures import FormatMismatch, at_pointer
-from kvint2eval.gate.page import Page, normal
+from kvint2eval.gate.page import DIGEST, Page, normal
 from kvint2eval.strictjson import parse_text
 
 if TYPE_CHECKING:
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from kvint2eval.gate.tables import Figure, GateFile, Place
     from kvint2eval.pins import PinnedArtifact
 
-__all__ = ["Binding", "Gate", "GateFinding", "artifact_lines", "collect_pages"]
+__all__ = ["Binding", "Gate", "GateFinding", "artifact_lines", "collect_pages", "read_page"]
 
 MAX_FILE_BYTES = 64 << 20
+
+_KEPT_RECORDS = 64
 
 
 class GateFinding(msgspec.Struct, frozen=True):
@@ -70,6 +73,23 @@ class Binding(msgspec.Struct, frozen=True):
     """What must stand there."""
 
 
+class _Bound:
+    """A page and what is bound there."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.places: list[Place] = []
+        self.figures: list[Figure] = []
+
+
+def read_page(path: str) -> Page | str:
+    """A page, or why there is none."""
+    try:
+        return Page(_read_text(path))
+    except InputError as error:
+        return str(error)
+
+
 def collect_pages(paths: Iterable[str]) -> tuple[list[str], list[str]]:
     """Markdown pages below some paths, sorted, and what could not be taken.
 
@@ -112,40 +132,46 @@ class Gate:
     def __init__(self, file: GateFile, pages: Iterable[str], *, is_update: bool = False) -> None:
         self._file = file
         self._is_update = is_update
-        self._pages: dict[str, Page | str] = {}
-        self._records: dict[str, Any] = {}
-        self._gated = dict.fromkeys(pages)
+        self._read = lru_cache(maxsize=_KEPT_RECORDS)(self._read_record)
+        self._bound: dict[str, _Bound] = {}
+        for place in file.places:
+            self._on(self._below(place.page)).places.append(place)
+        for figure in file.figures:
+            self._on(self._below(figure.page)).figures.append(figure)
+        for path in pages:
+            self._on(path)
 
-    def page(self, path: str) -> Page | str:
-        """A page, or why there is none."""
-        known = self._pages.get(path)
-        if known is None:
-            try:
-                known = Page(_read_text(path))
-            except InputError as error:
-                known = str(error)
-            self._pages[path] = known
-        return known
+    def _on(self, path: str) -> _Bound:
+        """What is bound on a page, however its path is spelt."""
+        return self._bound.setdefault(os.path.abspath(path), _Bound(path))  # noqa: PTH100  # links stay links
 
     def run(self) -> Iterator[Binding]:
-        """Everything that is bound, in the order of the pins file, and then the digests of each page."""
+        """Everything that is bound: the artifacts, then page by page its places, its figures and its digests.
+
+        One page is held at a time, so memory does not grow with their number.
+        """
         headers = artifact_lines(self._file)
         for number, artifact in enumerate(self._file.artifacts):
             if artifact.path is not None:
                 yield self._artifact(artifact, headers[number] if headers else None)
-        placed: dict[str, set[str]] = {}
-        for place in self._file.places:
-            path = self._below(place.page)
-            placed.setdefault(path, set()).add(self._digest_of(place.artifact))
-            yield self._place(place, path)
-        for figure in self._file.figures:
-            yield self._figure(figure, self._below(figure.page))
         unbindable = {one.sha256 for one in self._file.artifacts if one.path is None}
         pinned = {self._digest_of(one) for one in self._file.artifacts if one.path is not None}
-        bound = [self._below(place.page) for place in self._file.places]
-        bound += [self._below(figure.page) for figure in self._file.figures]
-        for path in _unique([*self._gated, *bound]):
-            yield self._digests(path, placed.get(path, set()) | unbindable, pinned)
+        for bound in self._bound.values():
+            yield from self._on_page(bound, unbindable, pinned)
+
+    def _on_page(self, bound: _Bound, unbindable: set[str], pinned: set[str]) -> Iterator[Binding]:
+        path = bound.path
+        page = read_page(path)
+        allowed = unbindable.copy()
+        for place in bound.places:
+            allowed.add(self._digest_of(place.artifact))
+            yield self._place(place, path, page)
+        for figure in bound.figures:
+            held = self._figure(figure, path, page)
+            # A digest may be a figure too: the witness that a record states.
+            allowed.update(DIGEST.findall(held.expected))
+            yield held
+        yield _digests(path, page, allowed, pinned)
 
     def _below(self, path: str) -> str:
         """Path of a page as the user would type it: the pins file's folder and the path below it."""
@@ -177,12 +203,11 @@ class Gate:
             )
         return Binding("artifact", name, self._file.path, found)
 
-    def _place(self, place: Place, path: str) -> Binding:
+    def _place(self, place: Place, path: str, page: Page | str) -> Binding:
         artifact = place.artifact
         anchor = str(place.anchor)
         name = f"digest of {artifact.id}" + (f", {anchor}" if anchor else "")
         expected = self._digest_of(artifact)
-        page = self.page(path)
         if isinstance(page, str):
             return Binding("place", name, path, (_unreadable(path, page, name),))
         if anchor:
@@ -193,10 +218,10 @@ class Gate:
         finding = GateFinding("digest-absent", path, None, name, "no such digest on the page", expected)
         return Binding("place", name, path, (finding,), expected=expected)
 
-    def _figure(self, figure: Figure, path: str) -> Binding:
+    def _figure(self, figure: Figure, path: str, page: Page | str) -> Binding:
         name = f"{figure.record} {' '.join(figure.pointers)}, {figure.anchor}"
         try:
-            document = self._record(figure.record)
+            document = self._read(figure.record)
             values = [at_pointer(document, pointer) for pointer in figure.pointers]
         except (InputError, LookupError) as error:
             finding = GateFinding(
@@ -220,34 +245,32 @@ class Gate:
                 mismatch.allowed,
             )
             return Binding("figure", name, path, (finding,))
-        page = self.page(path)
         if isinstance(page, str):
             return Binding("figure", name, path, (_unreadable(path, page, name),))
         located = page.locate(figure.anchor, figure.template.pattern, expected)
         return _held("figure", "figure-differs", name, path, located, expected)
 
-    def _record(self, name: str) -> Any:
-        if name not in self._records:
-            path = os.path.normpath(self._file.root / name)
-            try:
-                self._records[name] = parse_text(_read_text(path))
-            except StrictJsonError as error:
-                raise InputError(f"found no acceptable JSON in {path}: {error}") from error
-        return self._records[name]
+    def _read_record(self, name: str) -> Any:
+        path = os.path.normpath(self._file.root / name)
+        try:
+            return parse_text(_read_text(path))
+        except StrictJsonError as error:
+            raise InputError(f"found no acceptable JSON in {path}: {error}") from error
 
-    def _digests(self, path: str, allowed: set[str], pinned: set[str]) -> Binding:
-        name = f"digests of {path}"
-        page = self.page(path)
-        if isinstance(page, str):
-            return Binding("page", name, path, (_unreadable(path, page, name),))
-        findings = []
-        for digest, line in page.digests():
-            if digest in allowed:
-                continue
-            code = "digest-unplaced" if digest in pinned else "digest-unlisted"
-            expected = "a [[place]] for this page" if digest in pinned else "a digest of the pins file"
-            findings.append(GateFinding(code, path, line, "64-hex string", digest, expected))
-        return Binding("page", name, path, tuple(findings))
+
+def _digests(path: str, page: Page | str, allowed: set[str], pinned: set[str]) -> Binding:
+    """The 64-hex strings of a page, each of which must be one that is bound there or listed."""
+    name = f"digests of {path}"
+    if isinstance(page, str):
+        return Binding("page", name, path, (_unreadable(path, page, name),))
+    findings = []
+    for digest, line in page.digests():
+        if digest in allowed:
+            continue
+        code = "digest-unplaced" if digest in pinned else "digest-unlisted"
+        expected = "a [[place]] for this page" if digest in pinned else "a digest of the pins file"
+        findings.append(GateFinding(code, path, line, "64-hex string", digest, expected))
+    return Binding("page", name, path, tuple(findings))
 
 
 def _held(kind: str, code: str, name: str, path: str, located: list[Located], expected: str) -> Binding:
@@ -265,7 +288,7 @@ def _held(kind: str, code: str, name: str, path: str, located: list[Located], ex
         return Binding(kind, name, path, (finding,))
     (one,) = located
     if one.found == normal(expected):
-        return Binding(kind, name, path)
+        return Binding(kind, name, path, expected=expected)
     finding = GateFinding(code, path, one.line, name, one.found or "nothing", expected)
     return Binding(kind, name, path, (finding,), one if one.is_exact else None, expected)
 
@@ -300,11 +323,3 @@ def artifact_lines(file: GateFile) -> list[int] | None:
         if re.match(r"\s*\[\[\s*artifact\s*\]\]", line)
     ]
     return lines if len(lines) == len(file.artifacts) else None
-
-
-def _unique(paths: Iterable[str]) -> list[str]:
-    """Paths without those that name the same file again."""
-    seen: dict[str, str] = {}
-    for path in paths:
-        seen.setdefault(os.path.realpath(path), path)
-    return list(seen.values())

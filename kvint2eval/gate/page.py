@@ -32,6 +32,7 @@ _SHOWN_CHARACTERS = 60
 _SPACE = re.compile(r"\s+")
 # A figure ends where no digit, letter or percent sign carries on.
 _END = r"(?![\w%]|[.,][0-9])"
+_CARRIES_ON = re.compile(r"[\w%]|[.,][0-9]")
 _BEGIN = r"(?<![\w.,+\u2212-])"
 
 
@@ -279,10 +280,23 @@ def _spans(text: str, anchor: Anchor, pattern: str, expected: str) -> Iterator[t
                 stop = start + end.start()
                 yield start, stop, re.fullmatch(pattern, text[start:stop]) is not None
             continue
-        for one in (flex(expected), pattern):
-            found = re.compile(one + _END).match(text, start)
-            if found:
-                yield start, found.end(), True
-                break
+        held = _end_of(expected, text, start)
+        found = None if held is not None else re.compile(pattern + _END).match(text, start)
+        if held is not None:
+            yield start, held, True
+        elif found:
+            yield start, found.end(), True
         else:
             yield start, start + len(text[start : start + _SHOWN_CHARACTERS].rstrip()), False
+
+
+def _end_of(expected: str, text: str, start: int) -> int | None:
+    """End of an expected text that begins at an offset, whatever its white space is; None where it does not."""
+    at = start
+    for word in expected.split():
+        space = _SPACE.match(text, at) if at > start else None
+        at = space.end() if space else at
+        if not text.startswith(word, at) or (at > start and space is None):
+            return None
+        at += len(word)
+    return None if _CARRIES_ON.match(text, at) else at

@@ -123,14 +123,24 @@ def read_gate_file(path: str | os.PathLike[str]) -> GateFile:
     root = Path(path).parent
     try:
         artifacts = parse_artifacts(tables, root, ROLES + GATE_ROLES)
-        places = _each(tables, "place", lambda entry: _parse_place(entry, artifacts, root))
-        figures = _each(tables, "figure", lambda entry: _parse_figure(entry, artifacts, root))
+        named = _by_id(artifacts)
+        places = _each(tables, "place", lambda entry: _parse_place(entry, named, root))
+        paths = frozenset(one.path for one in artifacts)
+        figures = _each(tables, "figure", lambda entry: _parse_figure(entry, paths, root))
         pages = _texts(tables.get("pages", []), "pages")
         for page in pages:
             resolve_inside(root, page)
     except PinsError as error:
         raise PinsError(f"pins file {path}: {error}") from error
     return GateFile(str(path), text, root, artifacts, places, figures, pages)
+
+
+def _by_id(artifacts: tuple[PinnedArtifact, ...]) -> dict[str, list[PinnedArtifact]]:
+    named: dict[str, list[PinnedArtifact]] = {}
+    for one in artifacts:
+        if one.id is not None:
+            named.setdefault(one.id, []).append(one)
+    return named
 
 
 def _each(tables: Mapping[str, Any], name: str, parse: Callable[[Any], Any]) -> tuple[Any, ...]:
@@ -177,14 +187,14 @@ def _parse_anchor(entry: Mapping[str, Any]) -> Anchor:
     return anchor
 
 
-def _parse_place(entry: Any, artifacts: tuple[PinnedArtifact, ...], root: Path) -> Place:
+def _parse_place(entry: Any, artifacts: Mapping[str, list[PinnedArtifact]], root: Path) -> Place:
     _require_keys(entry, ("page", "artifact"), ("role", *_ANCHOR_KEYS))
     resolve_inside(root, entry["page"])
-    named = [one for one in artifacts if one.id == entry["artifact"]]
+    named = artifacts.get(entry["artifact"], [])
     if "role" in entry:
         named = [one for one in named if one.role == entry["role"]]
     if len(named) != 1:
-        ids = ", ".join(sorted({one.id for one in artifacts if one.id is not None})) or "none has one"
+        ids = ", ".join(sorted(artifacts)) or "none has one"
         raise PinsError(
             f"found artifact {entry['artifact']!r}, which {len(named)} artifacts have as id, "
             f"allowed: one id of {ids}, with role where two share it"
@@ -195,10 +205,10 @@ def _parse_place(entry: Any, artifacts: tuple[PinnedArtifact, ...], root: Path) 
     return Place(entry["page"], named[0], anchor)
 
 
-def _parse_figure(entry: Any, artifacts: tuple[PinnedArtifact, ...], root: Path) -> Figure:
+def _parse_figure(entry: Any, paths: frozenset[str | None], root: Path) -> Figure:
     _require_keys(entry, ("page", "record", "pointer"), ("format", *_ANCHOR_KEYS))
     resolve_inside(root, entry["page"])
-    if entry["record"] not in {one.path for one in artifacts}:
+    if entry["record"] not in paths:
         raise PinsError(
             f"found record {entry['record']!r}, which no [[artifact]] has as path, allowed: a pinned file"
         )

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kvint2eval.gate.check import Gate, artifact_lines
+from kvint2eval.gate.check import Gate, artifact_lines, read_page
 from kvint2eval.gate.page import flex
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def update(file: GateFile, pages: Iterable[str]) -> list[str]:
         A file cannot be written. Each is replaced as a whole, so none is left half written.
     """
     edits: dict[str, list[tuple[Located, str]]] = {}
-    gate = Gate(file, pages, is_update=True)
-    for binding in gate.run():
+    for binding in Gate(file, pages, is_update=True).run():
         if binding.located is not None:
             edits.setdefault(binding.path, []).append((binding.located, binding.expected))
     moved = _moved(file)
@@ -60,7 +59,7 @@ def update(file: GateFile, pages: Iterable[str]) -> list[str]:
             unanchored.setdefault(path, {})[place.artifact.sha256] = moved[place.artifact.sha256]
     written = []
     for path in dict.fromkeys([*edits, *unanchored]):
-        if isinstance(gate.page(path), str):
+        if isinstance(read_page(path), str):
             continue  # unreadable: the check that follows says so
         old = _read(path)
         spans = [one for located, text in edits.get(path, []) for one in _edits(old, located, text)]

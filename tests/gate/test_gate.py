@@ -325,3 +325,25 @@ def test_a_page_that_is_too_large_is_refused(capfd, monkeypatch):
         "found more than 100 bytes, allowed: at most that",
         "a page in UTF-8",
     ) in seen
+
+
+def test_a_digest_may_be_a_figure_of_a_record(folder, capfd):
+    witness = json.loads(published())["witness_sha256"]
+    page = folder / "docs" / "run.md"
+    page.write_text(page.read_text() + f"\nIts witness is\n`{witness}`.\n")
+    code, seen = findings(capfd)
+    assert (code, [one[0] for one in seen]) == (1, ["digest-unlisted"])
+    with (folder / "kvint2eval-pins.toml").open("a") as stream:
+        stream.write(
+            site.table(
+                "figure",
+                page="docs/run.md",
+                before="Its witness is",
+                record="records/l4.json",
+                pointer="/witness_sha256",
+            )
+        )
+    assert findings(capfd) == (0, [])
+    edit(page, witness, BINARY)
+    code, seen = findings(capfd)
+    assert (code, [one[0] for one in seen]) == (1, ["figure-differs", "digest-unlisted"])
