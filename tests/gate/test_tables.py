@@ -47,10 +47,11 @@ def test_schema_lists_the_roles():
 
 @pytest.mark.parametrize("role", GATE_ROLES)
 def test_adjudication_passes_over_the_roles_of_the_gate(tmp_path, role):
-    path = write(tmp_path, ("artifact", {**ARTIFACT, "role": role}))
+    nameless = {"role": role, "sha256": "0" * 64, "unbindable": "kept elsewhere"}
+    path = write(tmp_path, ("artifact", {**ARTIFACT, "role": role}), ("artifact", nameless))
     assert read_pins(path).artifacts == ()
-    (artifact,) = read_gate_file(path).artifacts
-    assert (artifact.role, artifact.file_sha256) == (role, None)
+    file, other = read_gate_file(path).artifacts
+    assert (file.role, file.file_sha256, other.role, other.unbindable) == (role, None, role, "kept elsewhere")
 
 
 @pytest.mark.parametrize("role", GATE_ROLES)
