@@ -74,6 +74,8 @@ def test_v2_shows_trials_and_clip_curves():
     assert not any(path.startswith(("measurements", "claims")) for path in stated)
     text = section(Source("p"), verdict_of(V2), 1, None).decode()
     assert "<b>" not in text
+    assert "summaries, claims, stored bytes" in text
+    assert "v1 holds no trials" not in text
     assert text.count("<svg") == 3
     assert "<dt><code>environment.os</code></dt><dd><i>empty</i></dd>" in text
 

@@ -84,15 +84,8 @@ def _finding(source: Source, verdict: Verdict) -> Iterator[str]:
     yield "</dl>"
 
 
-def rests_on(verdict: Verdict) -> list[tuple[str, str, str]]:
-    """What a supported verdict rests on: what, how far, and why."""
-    rows = [("witness digest", "recomputed", verdict.witness_sha256)]
-    if verdict.bindings is None:
-        rows.append(("digests of artifacts", "declared", "no pins were given to hold them against"))
-    for one in verdict.bindings or ():
-        why = one.why or (f"rehashed {one.path}" if one.path is not None else "")
-        rows.append((f"digest of {one.role}", one.level, f"{one.sha256} {why}".strip()))
-    rows += [
+_BASIS = {
+    "kvint2eval/v1": (
         ("summary figures, cache bytes", "recomputed", "from the candidate rows and the envelope"),
         (
             "means and deviations of the rows",
@@ -100,8 +93,33 @@ def rests_on(verdict: Verdict) -> list[tuple[str, str, str]]:
             "possible for their number of trials, no more: v1 holds no trials",
         ),
         ("times, hardware, driver", "only reported", "nothing in a record can show them"),
-    ]
-    return rows
+    ),
+    "kvint2eval/v2": (
+        (
+            "summaries, claims, stored bytes",
+            "recomputed",
+            "from the trials and the recipe that the record holds",
+        ),
+        (
+            "errors of the trials",
+            "only reported",
+            "the producer's rederive computes the deterministic ones again",
+        ),
+        ("times, hardware, driver", "only reported", "nothing in a record can show them"),
+    ),
+}
+"""What the figures of a supported record rest on, by its contract."""
+
+
+def rests_on(verdict: Verdict, contract: str) -> list[tuple[str, str, str]]:
+    """What a supported verdict rests on: what, how far, and why."""
+    rows = [("witness digest", "recomputed", verdict.witness_sha256)]
+    if verdict.bindings is None:
+        rows.append(("digests of artifacts", "declared", "no pins were given to hold them against"))
+    for one in verdict.bindings or ():
+        why = one.why or (f"rehashed {one.path}" if one.path is not None else "")
+        rows.append((f"digest of {one.role}", one.level, f"{one.sha256} {why}".strip()))
+    return [*rows, *_BASIS[contract]]
 
 
 def _basis(verdict: Verdict, figures: Figures | None) -> Iterator[str]:
@@ -112,7 +130,7 @@ def _basis(verdict: Verdict, figures: Figures | None) -> Iterator[str]:
         '<div class="wide" tabindex="0" role="region" aria-label="What this rests on"><table><thead><tr>'
         '<th scope="col">what</th><th scope="col">how far</th><th scope="col">why</th></tr></thead><tbody>'
     )
-    for what, level, why in rests_on(verdict):
+    for what, level, why in rests_on(verdict, figures.contract):
         yield (
             f'<tr><th scope="row">{text(what)}</th><td class="{level.replace(" ", "-")}">{text(level)}</td>'
             f'<td class="why">{text(why)}</td></tr>'
