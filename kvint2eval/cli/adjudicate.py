@@ -1,0 +1,159 @@
+"""`kvint2eval adjudicate`: judge records and print one verdict for each."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from kvint2eval.cli.common import COULD_NOT_JUDGE, CannotJudge, add_command, complain
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+    from kvint2eval.batch import Judge
+    from kvint2eval.cli.common import Subcommands
+    from kvint2eval.inputs import Input
+    from kvint2eval.pins import Pins
+    from kvint2eval.report import Report, Tally
+
+FORMATS = ("text", "json", "jsonl")
+
+__all__ = ["add", "run"]
+
+
+def add(commands: Subcommands) -> None:
+    """Add the subcommand."""
+    command = add_command(
+        commands,
+        "adjudicate",
+        "Judge records and print one verdict for each.",
+        run,
+        "PATH is a file with one record, a .jsonl file with one record a line, a folder (its *.json and *.jsonl, at\n"
+        "any depth) or - for standard input. Standard input is taken as one record a line when its first line is a\n"
+        "whole object. A record is at most 1 MiB; symbolic links are refused.\n\n"
+        "The verdicts go to standard output, the tally and all complaints to standard error.",
+    )
+    command.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, or - for standard input")
+    command.add_argument(
+        "--pins", metavar="FILE", help="pins file (TOML) to hold the records' digests against"
+    )
+    command.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="text for people; jsonl: one verdict a line; json: one document (default: text)",
+    )
+    command.add_argument(
+        "--accept-delegate", action="store_true", help="exit 0 when nothing worse than delegate was met"
+    )
+    command.add_argument("--output", metavar="FILE", help="write the verdicts to FILE, whole or not at all")
+    command.add_argument("--lines", action="store_true", help="every input holds one record a line")
+    command.add_argument(
+        "--jobs",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="judge with N processes; the order is kept (default: 1)",
+    )
+    command.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="colour the outcomes; auto: on a terminal, unless NO_COLOR is set (default: auto)",
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= 256:
+        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: a whole number from 1 to 256")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the subcommand and return its exit code."""
+    from kvint2eval.batch import Judge  # noqa: PLC0415
+    from kvint2eval.inputs import collect  # noqa: PLC0415
+
+    judge = Judge(_report(arguments), _pins(arguments.pins))
+    inputs, errors = collect(arguments.paths, lines=arguments.lines)
+    for message in errors:
+        complain(message)
+    if not inputs:
+        return COULD_NOT_JUDGE
+    if arguments.output is None:
+        tally = _run(inputs, judge, sys.stdout.fileno(), arguments.jobs, len(errors))
+    else:
+        tally = _run_to_file(inputs, judge, arguments, len(errors))
+    print(f"kvint2eval: {tally.sentence()}", file=sys.stderr)
+    return tally.exit_code(accept_delegate=arguments.accept_delegate)
+
+
+def _report(arguments: argparse.Namespace) -> Report:
+    if arguments.format == "text":
+        from kvint2eval.report.text import Text  # noqa: PLC0415
+
+        is_terminal = arguments.output is None and sys.stdout.isatty()
+        automatic = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        return Text(colour=arguments.color == "always" or (arguments.color == "auto" and automatic))
+    from kvint2eval.report.json_lines import JsonDocument, JsonLines  # noqa: PLC0415
+
+    return JsonDocument() if arguments.format == "json" else JsonLines()
+
+
+def _pins(path: str | None) -> Pins | None:
+    if path is None:
+        return None
+    from kvint2eval.errors import PinsError  # noqa: PLC0415
+    from kvint2eval.pins import read_pins  # noqa: PLC0415
+
+    try:
+        return read_pins(path)
+    except PinsError as error:
+        raise CannotJudge(str(error)) from error
+
+
+def _run(inputs: list[Input], judge: Judge, descriptor: int, jobs: int, errors: int) -> Tally:
+    """Judge all inputs, writing the report to a descriptor."""
+    from kvint2eval.batch import run_forked, run_serial  # noqa: PLC0415
+    from kvint2eval.inputs import STDIN  # noqa: PLC0415
+    from kvint2eval.report import Tally  # noqa: PLC0415
+
+    def emit(data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    emit(judge.report.start())
+    if jobs > 1 and not any(source.path == STDIN for source in inputs):
+        tally = run_forked(inputs, judge, descriptor, jobs)
+    else:
+        tally = run_serial(inputs, judge, emit, cast("BufferedReader", sys.stdin.buffer))
+    tally = tally.plus(Tally(errors=errors))
+    emit(judge.report.end(tally))
+    return tally
+
+
+def _run_to_file(inputs: list[Input], judge: Judge, arguments: argparse.Namespace, errors: int) -> Tally:
+    """Judge all inputs into a file that appears, whole, only at the end."""
+    target = Path(arguments.output)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if target.is_dir():
+            raise CannotJudge(f"--output {target}: found a folder, allowed: a file")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+    except OSError as error:
+        raise CannotJudge(f"--output {target}: {error.strerror or error}") from error
+    try:
+        try:
+            tally = _run(inputs, judge, descriptor, arguments.jobs, errors)
+        finally:
+            os.close(descriptor)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return tally

@@ -1,0 +1,54 @@
+"""What the subcommands share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["COULD_NOT_JUDGE", "INTERRUPTED", "CannotJudge", "Subcommands", "add_command", "complain"]
+
+COULD_NOT_JUDGE = 2
+INTERRUPTED = 130
+
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
+"""What `add_subparsers` gives; argparse has no public name for it."""
+
+
+class CannotJudge(Exception):  # noqa: N818  # ends the command with a message; not an error of the package
+    """A fault that is the user's to mend: the command says it and ends with exit code 2."""
+
+
+def complain(message: str) -> None:
+    """Print a message on standard error, on one line whatever it holds."""
+    from kvint2eval.report.escape import safe  # noqa: PLC0415
+
+    print(f"kvint2eval: error: {safe(message)}", file=sys.stderr)
+
+
+def add_command(
+    commands: Subcommands, name: str, text: str, run: Callable[[argparse.Namespace], int], epilog: str
+) -> argparse.ArgumentParser:
+    """Add a subcommand.
+
+    Parameters
+    ----------
+    commands
+        What `add_subparsers` gave.
+    name, text, epilog
+        Its name; a description, whose first sentence is its line in the list; what stands below its options.
+    run
+        Takes the arguments and gives the exit code.
+    """
+    command = commands.add_parser(
+        name,
+        help=text[0].lower() + text[1:].partition(".")[0],
+        description=text,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    return command

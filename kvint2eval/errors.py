@@ -1,0 +1,50 @@
+"""The errors of `kvint2eval`. This module imports nothing.
+
+```text
+Kvint2evalError            everything below
+├── StrictJsonError        bytes that are no acceptable JSON text; becomes a finding of the verdict
+├── InputError             an input that cannot be read: absent, not a regular file, a directory loop
+└── PinsError              a pins file that cannot be used; adjudication does not start
+```
+
+A record that was read always gets a verdict, so no function of the adjudicator raises for what a record
+holds: `StrictJsonError` never leaves `kvint2eval.adjudicate`.
+"""
+
+__all__ = ["InputError", "Kvint2evalError", "PinsError", "StrictJsonError"]
+
+
+class Kvint2evalError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class StrictJsonError(Kvint2evalError):
+    """Bytes that are no acceptable JSON text.
+
+    Parameters
+    ----------
+    code
+        Code of the finding, one of `kvint2eval.codes.FINDINGS`.
+    found, allowed
+        What stands there, and what may stand there.
+    line, column
+        Where, from 1, the column in code points; None where the fault has no place.
+    """
+
+    def __init__(
+        self, code: str, found: str, allowed: str, line: int | None = None, column: int | None = None
+    ) -> None:
+        super().__init__(f"{code}: found {found}, allowed: {allowed}")
+        self.code = code
+        self.found = found
+        self.allowed = allowed
+        self.line = line
+        self.column = column
+
+
+class InputError(Kvint2evalError):
+    """An input that cannot be read."""
+
+
+class PinsError(Kvint2evalError):
+    """A pins file that cannot be used."""

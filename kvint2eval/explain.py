@@ -1,0 +1,46 @@
+"""What a code means: the text of `kvint2eval explain` and of the code index."""
+
+from kvint2eval.codes import EXAMPLES, FINDINGS, REASONS, Reason
+
+__all__ = ["explain", "index"]
+
+
+def explain(code: str) -> str | None:
+    """Explanation of a reason or a finding, several lines; None for an unknown code.
+
+    Parameters
+    ----------
+    code
+        A reason in any case, or a finding.
+    """
+    finding = FINDINGS.get(code)
+    if finding is not None:
+        return (
+            f"{code}\n"
+            f"  {finding.meaning}\n\n"
+            f"  decides  step {finding.step}: {REASONS[finding.reason].outcome} / {finding.reason}\n"
+            f"  example  {EXAMPLES[code]}\n"
+            f"  mend     {finding.mend}\n"
+        )
+    if code.upper() not in set(Reason):
+        return None
+    reason = Reason(code.upper())
+    meaning = REASONS[reason]
+    findings = [name for name, one in FINDINGS.items() if one.reason is reason]
+    lines = [reason, f"  {meaning.meaning}", "", f"  outcome  {meaning.outcome}"]
+    if findings:
+        lines.append(f"  example  {findings[0]}: {EXAMPLES[findings[0]]}")
+    lines.append(f"  mend     {meaning.mend}")
+    if findings:
+        lines += ["", "  findings that give it:"]
+        lines += [f"    {name:32} {FINDINGS[name].meaning}" for name in findings]
+    return "\n".join(lines) + "\n"
+
+
+def index() -> str:
+    """All codes, one a line: the reasons, and below each its findings."""
+    lines = []
+    for reason, meaning in REASONS.items():
+        lines.append(f"{reason}  ({meaning.outcome})")
+        lines += [f"    {name}" for name, one in FINDINGS.items() if one.reason is reason]
+    return "\n".join(lines) + "\n"

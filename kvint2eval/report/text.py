@@ -1,0 +1,79 @@
+"""Verdicts for a person: one line a record, and below it what decided, unless the record is supported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvint2eval.codes import Outcome
+from kvint2eval.report.escape import safe
+
+if TYPE_CHECKING:
+    from kvint2eval.report.model import Source, Tally
+    from kvint2eval.verdict import Binding, Finding, Verdict
+
+__all__ = ["Text"]
+
+_COLOURS = {Outcome.SUPPORTED: "32", Outcome.UNSUPPORTED: "31", Outcome.DELEGATE: "33"}
+_WIDTH = max(map(len, Outcome))
+
+
+class Text:
+    """Text for a terminal or a log.
+
+    Parameters
+    ----------
+    colour
+        Whether the outcome is coloured.
+    """
+
+    def __init__(self, *, colour: bool = False) -> None:
+        self._colour = colour
+
+    def start(self) -> bytes:
+        """Nothing."""
+        return b""
+
+    def one(self, source: Source, verdict: Verdict, *, is_first: bool) -> bytes:  # noqa: ARG002
+        """The verdict's lines."""
+        outcome = verdict.outcome
+        word = f"{outcome:{_WIDTH}}"
+        if self._colour:
+            word = f"\x1b[{_COLOURS[outcome]}m{word}\x1b[0m"
+        place = safe(source.path) if source.line is None else f"{safe(source.path)}:{source.line}"
+        detail = f" ({verdict.detail})" if verdict.detail else ""
+        lines = [f"{word}  {place}  {verdict.reason}{detail}{_rests_on(verdict)}"]
+        if verdict.finding is not None:
+            lines += _finding_lines(verdict.finding, source)
+        return ("\n".join(lines) + "\n").encode()
+
+    def end(self, tally: Tally) -> bytes:  # noqa: ARG002
+        """Nothing; the tally goes to the log."""
+        return b""
+
+
+def _rests_on(verdict: Verdict) -> str:
+    """How far the digests of a supported record are bound."""
+    if verdict.outcome is not Outcome.SUPPORTED:
+        return ""
+    if verdict.bindings is None:
+        return "  witness recomputed; pins not given, digests only declared"
+    return "  witness recomputed; " + ", ".join(map(_binding, verdict.bindings))
+
+
+def _binding(binding: Binding) -> str:
+    return f"{binding.role} {binding.level}"
+
+
+def _finding_lines(finding: Finding, source: Source) -> list[str]:
+    line = finding.line if source.line is None else source.line
+    places = [safe(finding.pointer)] if finding.pointer else []
+    if line is not None:
+        places.append(f"line {line}" + (f", column {finding.column}" if finding.column is not None else ""))
+    rows = [
+        ("finding", f"{finding.code}: {finding.meaning}"),
+        ("where", ", ".join(places) or "the whole input"),
+        ("found", safe(finding.found)),
+        ("allowed", safe(finding.allowed)),
+        ("mend", finding.mend),
+    ]
+    return [f"    {name:8} {text}" for name, text in rows]

@@ -1,0 +1,27 @@
+"""Whole reports on the records of testdata, through the command, one a format."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_SCRUBBED = ("CI", "GITHUB_ACTIONS", "NO_COLOR", "TERM", "COLUMNS")
+
+
+def report(name: str) -> bytes:
+    """Report in one format on all records of testdata/records/v1."""
+    environment = {key: value for key, value in os.environ.items() if key not in _SCRUBBED}
+    arguments = ["adjudicate", "testdata/records/v1/supported", "testdata/records/v1/delegate"]
+    arguments += ["testdata/records/v1/unsupported", "--format", name]
+    done = subprocess.run(
+        [sys.executable, "-m", "kvint2eval", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 1:
+        raise RuntimeError(f"expected exit code 1, found {done.returncode}: {done.stderr.decode()}")
+    return done.stdout
