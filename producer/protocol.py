@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from producer.arrays import Float32Array
     from producer.backend.base import Backend, RotatedCache
     from producer.rotation import Rotation
-    from producer.spec import ProtocolSpec, SliceSpec
+    from producer.spec import OutputRotation, ProtocolSpec, SliceSpec
 
-__all__ = ["Arm", "Progress", "RunResult", "run_protocol", "select"]
+__all__ = ["Arm", "Progress", "ProtocolRun", "RunResult", "run_and_keep", "run_protocol", "select"]
 
 
 class Progress(Protocol):
@@ -148,8 +148,26 @@ def select(protocol: "ProtocolSpec", calibration: "Sequence[float]", evaluation:
     return min(range(1, len(read)), key=lambda index: read[index])
 
 
-class _Run:
-    """The state of one run."""
+class ProtocolRun:
+    """The state of a run: what `run_protocol` works on, and what an audit asks further questions of.
+
+    Parameters
+    ----------
+    spec : SliceSpec
+    protocol : ProtocolSpec
+    backend : Backend
+    resident_bytes : int
+        See `producer.synthetic.build_slice`.
+
+    Attributes
+    ----------
+    arms : list of Arm
+    search : ClipSearch
+    calibration_reference : float32, shape (calibration_queries, output_dim)
+        Outputs of the plain attention.
+    evaluation_reference : list of float32, shape (evaluation_queries, output_dim)
+        The same, by arm.
+    """
 
     def __init__(
         self, spec: "SliceSpec", protocol: "ProtocolSpec", backend: "Backend", resident_bytes: int
@@ -184,15 +202,9 @@ class _Run:
         """Search the clip ratios that the arm lacks; evaluate the arm when its best ratio is new."""
         start = time.perf_counter()
         backend, group_size = self.backend, self.protocol.group_size
-        cache = self.spare = backend.rotate(self.slice.source, arm.rotation, self.spare)
+        cache = self._rotate(arm)
         w_o = rotated_output(arm.rotation, self.slice.w_o, self.protocol.output_rotation)
-
-        def objectives(ratios: "Sequence[float]") -> list[float]:
-            heads = backend.search_clips(cache, self.calibration, ratios, group_size)
-            errors = [backend.nmse(backend.project(each, w_o), self.calibration_reference) for each in heads]
-            return [summarize(each.tolist()).mean for each in errors]
-
-        self.search.complete(arm.curve, objectives)
+        self.search.complete(arm.curve, lambda ratios: self._objectives(cache, w_o, ratios))
         if arm.curve.best_ratio == arm.clip_ratio:
             arm.calibration_ms += 1e3 * (time.perf_counter() - start)
             return
@@ -209,12 +221,30 @@ class _Run:
             arm.decode_us.append(1e6 * (time.perf_counter() - begin))
             arm.nmse += backend.nmse(output, references[index : index + 1]).tolist()
 
-    def null_check(self, arm: Arm) -> None:
-        """Measure what the rotation alone does to the output."""
-        cache = self.spare = self.backend.rotate(self.slice.source, arm.rotation, self.spare)
+    def _rotate(self, arm: Arm) -> "RotatedCache":
+        """Return the cache rotated for an arm, in the memory of the one before."""
+        self.spare = self.backend.rotate(self.slice.source, arm.rotation, self.spare)
+        return self.spare
+
+    def _objectives(
+        self, cache: "RotatedCache", w_o: "Float32Array", ratios: "Sequence[float]"
+    ) -> list[float]:
+        """Return the calibration objective of clip ratios: the mean NMSE over the calibration queries."""
+        backend = self.backend
+        heads = backend.search_clips(cache, self.calibration, ratios, self.protocol.group_size)
+        errors = [backend.nmse(backend.project(each, w_o), self.calibration_reference) for each in heads]
+        return [summarize(each.tolist()).mean for each in errors]
+
+    def objectives(self, arm: Arm, ratios: "Sequence[float]") -> list[float]:
+        """Return an arm's calibration objective at any clip ratios."""
         w_o = rotated_output(arm.rotation, self.slice.w_o, self.protocol.output_rotation)
-        outputs = self.backend.project(self.backend.attend_float(cache, self.calibration), w_o)
-        arm.null_nmse = float(self.backend.nmse(outputs, self.calibration_reference).max())
+        return self._objectives(self._rotate(arm), w_o, ratios)
+
+    def null_nmse(self, arm: Arm, output_rotation: "OutputRotation") -> float:
+        """Return what the rotation alone does to the output: the largest NMSE of a calibration query."""
+        w_o = rotated_output(arm.rotation, self.slice.w_o, output_rotation)
+        outputs = self.backend.project(self.backend.attend_float(self._rotate(arm), self.calibration), w_o)
+        return float(self.backend.nmse(outputs, self.calibration_reference).max())
 
 
 def run_protocol(
@@ -252,22 +282,39 @@ def run_protocol(
     -----
     All arms are searched over one grid: a ratio that one arm needed is searched for all.
     """
+    run, result = run_and_keep(
+        spec, protocol, backend, progress=progress, null_check=null_check, resident_bytes=resident_bytes
+    )
+    del run
+    return result
+
+
+def run_and_keep(
+    spec: "SliceSpec",
+    protocol: "ProtocolSpec",
+    backend: "Backend",
+    *,
+    progress: Progress = _no_progress,
+    null_check: bool | None = None,
+    resident_bytes: int = RESIDENT_BYTES,
+) -> tuple[ProtocolRun, RunResult]:
+    """Return the run beside its result, to ask it more; see `run_protocol`."""
     require_group_size(spec.head_dim, protocol.group_size)
     total = protocol.num_rotations + 2
     progress(0, total, "slice")
-    run = _Run(spec, protocol, backend, resident_bytes)
+    run = ProtocolRun(spec, protocol, backend, resident_bytes)
     for arm in run.arms:
         progress(arm.index + 1, total, f"rotation {arm.index}")
         run.search_arm(arm)
         if protocol.clips.extend if null_check is None else null_check:
-            run.null_check(arm)
+            arm.null_nmse = run.null_nmse(arm, protocol.output_rotation)
     while any(len(arm.curve.ratios) < len(run.search.ratios) for arm in run.arms):
         for arm in run.arms:
             if len(arm.curve.ratios) < len(run.search.ratios):
                 progress(total - 1, total, f"rotation {arm.index}, longer grid")
                 run.search_arm(arm)
     progress(total, total, "done")
-    return RunResult(
+    result = RunResult(
         spec=spec,
         protocol=protocol,
         arms=run.arms,
@@ -280,6 +327,7 @@ def run_protocol(
         grid_extended_by=run.search.extended_by,
         differences=_differences(spec, protocol, run.arms),
     )
+    return run, result
 
 
 def _differences(spec: "SliceSpec", protocol: "ProtocolSpec", arms: list[Arm]) -> list[Interval | None]:

@@ -4,6 +4,7 @@ A protocol (`producer.protocol`) calls nothing but these methods for work that g
 A GPU backend has the same methods over device arrays; queries and outputs cross the seam as NumPy arrays.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -16,8 +17,23 @@ if TYPE_CHECKING:
 __all__ = ["Backend", "PackedCache", "RotatedCache", "RuntimeInfo"]
 
 
-class RuntimeInfo(Protocol):
-    """What a record says of the machine a backend runs on: the fields of v1's `runtime` and GPU."""
+@dataclass(frozen=True, slots=True)
+class RuntimeInfo:
+    """What a record says of the machine a backend runs on: v1's `runtime` and GPU.
+
+    Attributes
+    ----------
+    name, version : str
+        Runtime and its version.
+    driver : str
+        Version of the driver, or "none".
+    kernel : str
+        Name of the implementation.
+    gpu : str
+        Name of the GPU, empty without one.
+    gpu_memory_bytes : int
+        0 without a GPU.
+    """
 
     name: str
     version: str
@@ -52,7 +68,8 @@ class RotatedCache(Protocol):
         What was done to keys and values; queries must follow.
     """
 
-    rotation: "Rotation"
+    @property
+    def rotation(self) -> "Rotation": ...  # noqa: D102 - described on the class
 
 
 class Backend(Protocol):
@@ -65,6 +82,11 @@ class Backend(Protocol):
     @property
     def runtime(self) -> RuntimeInfo:
         """What this backend runs on."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Worker threads on the CPU, for the count of memory."""
         ...
 
     def rotate(

@@ -13,6 +13,7 @@ import numpy as np
 
 from producer.arrays import require_finite
 from producer.attention import Partial, merge_partials, partial_attention
+from producer.backend.base import RuntimeInfo
 from producer.errors import NonFiniteError, SpecError
 from producer.metrics import nmse
 from producer.packing import pack
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from producer.rotation import Rotation
 
 __all__ = [
-    "CpuRuntime",
     "NumpyBackend",
     "NumpyPackedCache",
     "NumpyRotatedCache",
@@ -49,18 +49,6 @@ _DECODE_BLOCKS_FOR_THREADS = 32
 def default_threads() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@dataclass(frozen=True, slots=True)
-class CpuRuntime:
-    """The runtime fields of a CPU run; see `producer.backend.base.RuntimeInfo`."""
-
-    name: str = "numpy"
-    version: str = np.__version__
-    driver: str = "none"
-    kernel: str = "kvint2eval-numpy-blocks-v1"
-    gpu: str = ""
-    gpu_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +145,14 @@ class NumpyBackend:
         self.threads = default_threads() if threads is None else threads
         if self.threads < 1:
             raise SpecError(f"threads {self.threads} is not allowed: at least 1")
-        self.runtime = CpuRuntime()
+        self.runtime = RuntimeInfo(
+            name="numpy",
+            version=np.__version__,
+            driver="none",
+            kernel="kvint2eval-numpy-blocks-v1",
+            gpu="",
+            gpu_memory_bytes=0,
+        )
         self._scratch = Scratch()
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         # Heads that one operation covers. Threads wait for each other between NumPy's operations, so several
