@@ -38,7 +38,7 @@ def add(commands: "Subcommands") -> None:
     command = add_command(
         commands,
         "run",
-        "Run a protocol on a synthetic slice and write a v1 record. Beside RECORD stands RECORD.trials.json with "
+        "Run a protocol on a synthetic slice and write a v1 record. Beside RECORD stands RECORD.trials with "
         "what the contract has no member for: trials, clip curves, null checks and intervals.",
         run,
     )
@@ -132,7 +132,7 @@ def specifications(arguments: "argparse.Namespace") -> "tuple[SliceSpec, Protoco
 
 def trials_path(record: Path) -> Path:
     """Return the path of a record's side file."""
-    return record.with_name(record.name + ".trials.json")
+    return record.with_name(record.name + ".trials")
 
 
 def write(result: "RunResult", backend: Any, arguments: "argparse.Namespace") -> str:
