@@ -130,7 +130,6 @@ _EDITS: tuple[tuple[str, str, str, Any, str], ...] = (
         "one ulp above 1",
     ),
     ("too-few-trials", "one", "/metrics/decode_trials", 1, "one trial"),
-    ("too-few-candidates", "none", "/metrics/candidates", [], "no rows"),
     ("candidate-count", "eight", "/metrics/candidate_count", 8, "eight counted, nine rows"),
     ("rotation-set", "twice", "/metrics/candidates/4/rotation", 3, "rotation 3 twice"),
     ("clip-ratio-out-of-range", "above-one", "/metrics/candidates/1/clip_ratio", 1.2, "clip 1.2"),
@@ -269,14 +268,22 @@ def cases() -> Iterator[Case]:
         "delegate/modeled-evidence-without-search.json",
         text(published.modeled()),
         "modeled-evidence",
-        TWIN,
+        None,
         "modeled figures, no search",
     )
     for code, slug, pointer, value, made in _EDITS:
         yield Case(_path(code, slug), _edited(pointer, value), code, TWIN, made)
+    yield _one_candidate()
     for code, slug, data, made in _bytes_cases():
         yield Case(_path(code, slug), data, code, TWIN, made)
     yield from _pinned()
+
+
+def _one_candidate() -> Case:
+    record = next(record for slug, record, _ in _supported() if slug == "two-candidates")
+    del record["metrics"]["candidates"][1]
+    code = "too-few-candidates"
+    return Case(_path(code, "one"), text(record), code, "supported/two-candidates.json", "the baseline alone")
 
 
 def _path(code: str, slug: str) -> str:
