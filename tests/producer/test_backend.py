@@ -177,10 +177,10 @@ def test_shapes_that_do_not_fit_are_refused():
 
 def test_backends_by_name(monkeypatch):
     assert isinstance(select_backend("auto"), NumpyBackend)
-    assert select_backend("numpy", 3).threads == 3
+    assert select_backend("numpy", 3).workers == 3
     with pytest.raises(SpecError, match="backend 'cuda' is not allowed: one of auto, numpy, cupy"):
         select_backend("cuda")
-    with pytest.raises(SpecError, match="threads 0 is not allowed: at least 1"):
+    with pytest.raises(SpecError, match="threads 0 is not allowed: an integer 1 … 256"):
         select_backend("numpy", 0)
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(BackendUnavailableError, match="backend cupy cannot run here: CuPy is not installed"):

@@ -90,7 +90,7 @@ def test_json_output_is_one_line(tmp_path, capsys):
         (["--seq-len", "0"], "seq_len 0 is not allowed: an integer 1 … 1048576"),
         (["--head-dim", "96"], "head_dim 96 has no Sylvester-Hadamard transform: a power of two"),
         (["--group-size", "48"], "group_size 48 is not allowed: it must divide head_dim 128"),
-        (["--threads", "0"], "threads 0 is not allowed: at least 1"),
+        (["--threads", "0"], "threads 0 is not allowed: an integer 1 … 256"),
         (["--rotations", "0"], "num_rotations 0 is not allowed: an integer 1 … 255"),
         (["--seed", "4294967296"], "seed 4294967296 is not allowed"),
         (["--memory-limit", "1M"], "bytes of memory, allowed are 1048576"),
