@@ -137,6 +137,9 @@ def test_the_side_file_holds_the_trials_and_names_its_record(result, record):
         assert arm["null_check_nmse"] <= 1e-9
         assert arm["clip_curve"]["ratios"] == trials["clip_grid"]["searched"]
     assert trials["arms"][0]["baseline_minus_arm"] is None
+    both = {name: trials[name] for name in ("protocol", "slice")}
+    compact = json.dumps(both, sort_keys=True, separators=(",", ":"))
+    assert hashlib.sha256(compact.encode()).hexdigest() == record.model.sha256
     assert trials["arms"][1]["baseline_minus_arm"]["resamples"] == 2000
 
 
