@@ -64,6 +64,15 @@ _RECIPE_ARTIFACT = Pin(
     version="v2",
     sha256="6b4f915c212b0b3afaa4b5a8334805ff97e3c1c136c38d6f29d329ad024b9331",
 )
+# What the producer computes, whatever the protocol.
+_RECIPE: dict[str, Any] = {
+    "method": "optr-output-aware-int2",
+    "baseline": "identity-rotation-int2",
+    "bits": 2,
+    "key_granularity": "per-token-group",
+    "value_granularity": "per-token-group",
+    "objective": "post-wo-attention-output-nmse",
+}
 
 
 def package_version() -> str:
@@ -147,15 +156,7 @@ def build_record(result: "RunResult", runtime: "RuntimeInfo") -> Record:
             output_dimension=spec.output_dim,
             seed=spec.seed,
         ),
-        recipe=Recipe(
-            method="optr-output-aware-int2",
-            baseline="identity-rotation-int2",
-            bits=2,
-            group_size=protocol.group_size,
-            key_granularity="per-token-group",
-            value_granularity="per-token-group",
-            objective="post-wo-attention-output-nmse",
-        ),
+        recipe=Recipe(**_RECIPE, group_size=protocol.group_size),
         evidence="observed",
         metrics=_metrics(result),
     )
@@ -244,8 +245,14 @@ def computation_of(record: Record) -> tuple[SliceSpec, ProtocolSpec]:
     Raises
     ------
     RecordError
-        If it names none that is known here, or one that is not allowed.
+        If it names none that is known here, one that is not allowed, or another recipe.
     """
+    for name, expected in _RECIPE.items():
+        found = getattr(record.recipe, name)
+        if found != expected:
+            raise RecordError(
+                f"/recipe/{name}: found {found!r}, allowed: {expected!r}, which is what is computed here"
+            )
     try:
         return _slice_of(record), _protocol_of(record)
     except SpecError as error:

@@ -107,6 +107,12 @@ def test_a_computation_that_is_not_allowed_is_refused(place, name, value, messag
         computation_of(changed(place, name, value))
 
 
+@pytest.mark.parametrize(("name", "value"), [("method", "another"), ("bits", 3), ("objective", "")])
+def test_another_recipe_is_not_computed(name, value):
+    with pytest.raises(RecordError, match=f"/recipe/{name}: found {value!r}, allowed: "):
+        computation_of(changed("recipe", name, value))
+
+
 def test_malformed_bytes_are_refused_with_their_place():
     place = "duplicate-member at the record, line 33, column 16: found a second member 'seed', allowed: each"
     with pytest.raises(RecordError, match=place):
