@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from producer.rng import NormalStream, StreamMark
-from producer.source import BlockSource, KVSource, block_ranges, empty_block
+from producer.source import BlockSource, KVSource, block_ranges, copy_channel_major, empty_block
 from producer.workspace import Scratch
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _draw_into(out: "Float32Array", stream: NormalStream, spec: "SliceSpec", sta
     flat = stream.normals(tokens * spec.row_width)
     first = start * spec.row_width
     flat[-first % spec.outlier_stride :: spec.outlier_stride] *= np.float32(spec.outlier_factor)
-    np.copyto(out, flat.reshape(tokens, spec.num_kv_heads, spec.head_dim).transpose(1, 2, 0))
+    copy_channel_major(flat.reshape(tokens, spec.num_kv_heads, spec.head_dim).transpose(1, 2, 0), out)
 
 
 class StreamedSource:
