@@ -25,7 +25,7 @@ _TOKENS_AT_ONCE = 32
 def block_ranges(seq_len: int, head_dim: int) -> list[tuple[int, int]]:
     """Return (first token, end) of every block.
 
-    The blocks depend on nothing but these two numbers, so results do not depend on the number of threads.
+    The blocks depend on nothing but these two numbers, so results do not depend on the number of cores.
     """
     step = max(16, _TILE_ELEMENTS // head_dim)
     return [(start, min(start + step, seq_len)) for start in range(0, seq_len, step)]
