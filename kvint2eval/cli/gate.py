@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -160,8 +159,10 @@ def _issues(binding: Binding, pins: str) -> list[Issue]:
     from kvint2eval.report.issue import of_gate  # noqa: PLC0415
 
     issues = [of_gate(finding) for finding in binding.findings]
-    if pins == DEFAULT_PINS:
+    if not issues or pins == DEFAULT_PINS:
         return issues
+    import shlex  # noqa: PLC0415
+
     command = f"gate --update --pins {shlex.quote(pins)}"
     return [
         one._replace(rows=(*one.rows[:-1], ("mend", one.rows[-1][1].replace("gate --update", command))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,6 +129,8 @@ def assemble(
         tally = write_pieces(descriptor)
         write_all(descriptor, report.end(tally))
         return tally
+    import tempfile  # noqa: PLC0415  # takes longer to import than most of the command
+
     with tempfile.TemporaryFile() as body:
         tally = write_pieces(body.fileno())
         body.seek(0)

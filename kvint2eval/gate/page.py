@@ -28,6 +28,8 @@ DIGEST = re.compile(r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{64}(?![0-9A-Fa-f])")
 # Markup that can stand inside a run of characters without being seen.
 _MARKUP = re.compile(r"<[^<>]*>|\]\([^()]*\)|[*_~`\\\[\]]")
 _UNSEEN = re.compile(r"<!--.*?-->|<[^<>]*>", re.DOTALL)
+# What the inline parser looks at; a text without any of it is shown as it is, and most table cells are.
+_INLINE = re.compile(r"[\n!&*<>\[\\\]_`]")
 _SHOWN_CHARACTERS = 60
 _SPACE = re.compile(r"\s+")
 # A figure ends where no digit, letter or percent sign carries on.
@@ -138,6 +140,8 @@ class Page:
         if token.type == "html_block":
             return _UNSEEN.sub(lambda match: "\n" * match[0].count("\n"), token.content)
         if token.type != "inline":
+            return token.content
+        if not _INLINE.search(token.content):
             return token.content
         parser = _parser()
         children: list[Token] = []

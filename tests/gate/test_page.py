@@ -1,6 +1,9 @@
 """Places on a Markdown page: what a reader sees, not how the source is laid out."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from kvint2eval.gate.page import Page
 from kvint2eval.gate.tables import Anchor
@@ -133,3 +136,15 @@ def test_a_digest_is_shown_where_a_reader_sees_it(text, line):
 
 def test_an_image_is_read_by_its_description():
     assert places("![n = 7](x.png)", before="n =") == [(1, "7", True)]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r"), min_size=1, max_size=40))
+def test_a_text_is_shown_as_the_whole_parser_shows_it(text):
+    """The short way past the inline parser changes nothing."""
+    source = f"x {text} y"
+    (_, inline, _) = MarkdownIt("commonmark").enable("table").parse(source)[:3]
+    expected = "".join(
+        one.content for one in inline.children if one.type in ("text", "code_inline", "text_special")
+    )
+    (block,) = Page(source)._blocks
+    assert Page(source)._text(block) == expected
