@@ -4,7 +4,7 @@ import msgspec
 
 from kvint2eval import Outcome, Reason, Verdict, adjudicate
 from kvint2eval.report import Source
-from kvint2eval.report.html.figures import Curve, Spread, Trials, figures_of
+from kvint2eval.report.html.figures import Curve, Spread, Trials, errors_of, figures_of
 from kvint2eval.report.html.section import section
 from tests.helpers import RECORDS, published
 
@@ -16,7 +16,7 @@ def test_bytes_without_a_layout_have_no_figures():
 def test_a_record_without_a_search_has_no_table():
     data = (RECORDS / "delegate" / "modeled-evidence-without-search.json").read_bytes()
     figures = figures_of(adjudicate(data))
-    assert (figures.arms, figures.plots, figures.baseline_nmse) == ((), (), None)
+    assert (figures.arms, figures.plots) == ((), ())
     assert dict(figures.stated)["evidence"] == "modeled"
 
 
@@ -25,7 +25,7 @@ def test_v1_shows_means_with_deviations():
     assert figures.contract == "kvint2eval/v1"
     assert [type(plot) for plot in figures.plots] == [Spread, Spread]
     assert figures.plots[0].points[7] == ("7", 1.95926247, 0.431511456)
-    assert (figures.baseline_nmse, figures.selected_nmse) == (52.3537316, 1.95926247)
+    assert errors_of(adjudicate(published())) == (52.3537316, 1.95926247)
     assert [arm.name for arm in figures.arms if arm.is_selected] == ["7"]
 
 
@@ -62,6 +62,7 @@ def test_v2_shows_trials_and_clip_curves():
     assert [(arm.is_baseline, arm.is_selected) for arm in figures.arms] == [(True, False), (False, True)]
     nmse, decode, curve = figures.plots
     assert isinstance(nmse, Trials)
+    assert errors_of(verdict_of(V2)) == (2.5, 2.5)
     assert nmse.arms == (("r0", (2.0, 3.0)), ("<b>", (2.0, 3.0)))
     assert (decode.unit, decode.arms[0]) == ("µs", ("r0", (48.0, 49.0)))
     assert isinstance(curve, Curve)
@@ -81,5 +82,7 @@ def test_v2_shows_trials_and_clip_curves():
 
 
 def test_v2_without_measurements_has_no_table():
-    figures = figures_of(verdict_of({name: V2[name] for name in V2 if name != "measurements"}))
-    assert (figures.arms, figures.plots, figures.selected_nmse) == ((), (), None)
+    empty = verdict_of({name: V2[name] for name in V2 if name != "measurements"})
+    figures = figures_of(empty)
+    assert (figures.arms, figures.plots) == ((), ())
+    assert errors_of(empty) == (None, None)

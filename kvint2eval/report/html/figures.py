@@ -14,7 +14,7 @@ from kvint2eval.canonical import es_number
 if TYPE_CHECKING:
     from kvint2eval.verdict import Verdict
 
-__all__ = ["Arm", "Curve", "Figures", "Spread", "Trials", "figures_of", "number"]
+__all__ = ["Arm", "Curve", "Figures", "Spread", "Trials", "errors_of", "figures_of", "number"]
 
 
 class Arm(NamedTuple):
@@ -60,8 +60,6 @@ class Figures(NamedTuple):
     plots: tuple[Spread | Trials | Curve, ...]
     stated: tuple[tuple[str, str], ...]
     """Members beside the measurements, by path."""
-    baseline_nmse: float | None
-    selected_nmse: float | None
     contract: str
 
 
@@ -79,6 +77,17 @@ def figures_of(verdict: Verdict) -> Figures | None:
     if "metrics" in record:
         return _v1(record, stated)
     return _v2(record, stated)
+
+
+def errors_of(verdict: Verdict) -> tuple[float | None, float | None]:
+    """Output NMSE of the baseline and of the selected candidate; None where the record holds none."""
+    record: dict[str, Any] = msgspec.json.decode(verdict.canonical)
+    if "metrics" in record:
+        metrics = record["metrics"]
+        return metrics["baseline_output_nmse"], metrics["candidate_output_nmse"]
+    measurements = record.get("measurements") or {}
+    nmse = {row["rotation"]: row["summary"]["nmse_mean"] for row in measurements.get("arms") or ()}
+    return nmse.get(record["recipe"]["baseline"]), nmse.get(measurements.get("selected"))
 
 
 _MEASURED = ("metrics", "measurements", "claims", "witness_sha256")
@@ -133,16 +142,7 @@ def _v1(record: dict[str, Any], stated: tuple[tuple[str, str], ...]) -> Figures:
         _spread(rows, "output_nmse", "Output NMSE of each rotation, mean ± deviation", ""),
         _spread(rows, "decode_microseconds", "Decode time of each rotation, mean ± deviation", "µs"),
     )
-    nmse = {row["rotation"]: row["output_nmse_mean"] for row in rows}
-    return Figures(
-        _V1_COLUMNS,
-        arms,
-        plots if rows else (),
-        stated,
-        nmse.get(0),
-        nmse.get(selected),
-        record["contract_version"],
-    )
+    return Figures(_V1_COLUMNS, arms, plots if rows else (), stated, record["contract_version"])
 
 
 def _spread(rows: list[dict[str, Any]], name: str, title: str, unit: str) -> Spread:
@@ -186,16 +186,7 @@ def _v2(record: dict[str, Any], stated: tuple[tuple[str, str], ...]) -> Figures:
             ),
         ),
     )
-    nmse = {row["rotation"]: row["summary"]["nmse_mean"] for row in rows}
-    return Figures(
-        _V2_COLUMNS,
-        arms,
-        plots if rows else (),
-        stated,
-        nmse.get(baseline),
-        nmse.get(selected),
-        record["contract_version"],
-    )
+    return Figures(_V2_COLUMNS, arms, plots if rows else (), stated, record["contract_version"])
 
 
 def _trials(rows: list[dict[str, Any]], name: str) -> tuple[tuple[str, tuple[float, ...]], ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kvint2eval._version import __version__
 from kvint2eval.codes import Outcome
-from kvint2eval.report.html.figures import figures_of
+from kvint2eval.report.html.figures import errors_of
 from kvint2eval.report.html.section import audit_list, badge, section, text
 from kvint2eval.report.issue import name_of, of_verdict
 from kvint2eval.report.model import Report
@@ -124,8 +124,7 @@ class HtmlPage(Report):
             audit = self._audits.get(self._audit_of.get(source.path, ""))
             self._sections.append(section(source, verdict, at, audit))
             name = f'<a href="#r{at}">{name}</a>'
-        figures = figures_of(verdict) if verdict.outcome is Outcome.SUPPORTED else None
-        nmse = (figures.baseline_nmse, figures.selected_nmse) if figures is not None else (None, None)
+        nmse = errors_of(verdict) if verdict.outcome is Outcome.SUPPORTED else (None, None)
         cells = "".join(
             f'<span role="cell" class="{kind}">{"" if value is None else f"{value:.6g}"}</span>'
             for kind, value in zip(("number baseline", "number"), nmse, strict=True)
