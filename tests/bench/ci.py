@@ -6,6 +6,7 @@ installed. Medians over the rounds.
 
 import argparse
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -88,22 +89,26 @@ def site(folder, count):
 
 
 def seconds(command, folder, code):
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != code:
         raise RuntimeError(f"expected exit code {code}, found {done.returncode}: {done.stderr[-2000:]}")
-    return time.perf_counter() - start, done.stderr
+    wall = time.perf_counter() - start
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime, done.stderr
 
 
 def gate(rounds):
-    print("| pages, and as many records | bindings | seconds |\n|---:|---:|---:|")
+    print("| pages, and as many records | bindings | seconds | of them processor |\n|---:|---:|---:|---:|")
     for count in (10, 100, 1000):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             site(folder, count)
             runs = [seconds([COMMAND, "gate"], folder, 0) for _ in range(rounds)]
-            held = runs[0][1].split()[2]
-            print(f"| {count:,} | {int(held):,} | {statistics.median(time for time, _ in runs):.2f} |")
+            held = int(runs[0][2].split()[2])
+            wall, processor = (statistics.median(run[at] for run in runs) for at in (0, 1))
+            print(f"| {count:,} | {held:,} | {wall:.2f} | {processor:.2f} |")
 
 
 def report(rounds):
