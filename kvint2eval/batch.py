@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kvint2eval.adjudicate import adjudicate
 from kvint2eval.codes import Outcome
 from kvint2eval.digest import open_regular
+from kvint2eval.envelope import SUFFIX
 from kvint2eval.errors import InputError
 from kvint2eval.inputs import BLOCK_BYTES, STDIN, Input, read_block, read_record, stream_lines
 from kvint2eval.report.escape import safe
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from kvint2eval.pins import Pins
+    from kvint2eval.policy import Policy
     from kvint2eval.report.model import Report
+    from kvint2eval.root import Root
     from kvint2eval.verdict import Verdict
 
 __all__ = ["Judge", "run_forked", "run_serial"]
@@ -40,6 +43,8 @@ class Judge(NamedTuple):
 
     report: Report
     pins: Pins | None
+    root: Root | None = None
+    policy: Policy | None = None
 
 
 class Unit(NamedTuple):
@@ -64,6 +69,16 @@ def units(inputs: Iterable[Input]) -> Iterator[Unit]:
             yield Unit(source, 0, 0, is_last_of_lines=False)
 
 
+def _envelope(source: Source) -> bytes | None:
+    """Envelope of a file that holds one record; a line of JSON Lines and standard input have none."""
+    if source.line is not None or source.path == STDIN:
+        return None
+    try:
+        return read_record(source.path + SUFFIX)
+    except InputError:
+        return None
+
+
 class _Writer:
     """Collects output and hands it on in large pieces; counts outcomes and errors on the way."""
 
@@ -77,7 +92,14 @@ class _Writer:
 
     def judge(self, source: Source, data: bytes) -> None:
         """Adjudicate one record and report it."""
-        verdict: Verdict = adjudicate(data, pins=self._judge.pins)
+        judge = self._judge
+        verdict: Verdict = adjudicate(
+            data,
+            pins=judge.pins,
+            root=judge.root,
+            policy=judge.policy,
+            envelope=None if judge.policy is None else _envelope(source),
+        )
         if verdict.outcome is Outcome.SUPPORTED:
             self._supported += 1
         elif verdict.outcome is Outcome.DELEGATE:

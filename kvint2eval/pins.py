@@ -6,7 +6,7 @@ A pins file is TOML:
 format = "kvint2eval-pins/v1"
 
 [[artifact]]
-role = "artifact"                # artifact, recipe_artifact, model or runtime
+role = "artifact"                # v1: artifact, recipe_artifact, model, runtime; v2: an artifact's role
 id = "my-producer"               # optional: the pin holds for records that name this id
 version = "2"                    # optional: and this version
 sha256 = "b6c5…5520"
@@ -41,12 +41,24 @@ if TYPE_CHECKING:
 
     from kvint2eval.contract import _v1_decoder as layout
 
-__all__ = ["FORMAT", "ROLES", "PinnedArtifact", "Pins", "parse_pins", "read_pins", "resolve_inside"]
+__all__ = [
+    "FORMAT",
+    "ROLES",
+    "ROLES_V2",
+    "PinnedArtifact",
+    "Pins",
+    "parse_pins",
+    "read_pins",
+    "resolve_inside",
+]
 
 FORMAT = "kvint2eval-pins/v1"
 
 ROLES = ("artifact", "recipe_artifact", "model", "runtime")
-"""The objects of a record that carry a digest, in declared order."""
+"""The objects of a v1 record that carry a digest, in declared order."""
+
+ROLES_V2 = ("producer", "recipe", "kernel-source", "kernel", "weights", "manifest")
+"""The roles of a v2 record's artifacts."""
 
 MAX_PINS_BYTES = 1 << 20
 
@@ -113,12 +125,26 @@ class Pins(msgspec.Struct, frozen=True):
 
     def _bind_role(self, record: layout.Record, role: str) -> tuple[Binding, Finding | None]:
         part: Any = getattr(record, role)
-        stated: str = part.sha256
         identity = part.kernel if role == "runtime" else part.id
-        holding = [pin for pin in self.artifacts if pin.holds_for(role, identity, part.version)]
+        return self.bind_digest(role, identity, part.version, part.sha256, f"/{role}/sha256")
+
+    def bind_digest(
+        self, role: str, identity: str, version: str, stated: str, pointer: str
+    ) -> tuple[Binding, Finding | None]:
+        """How far one digest of a record is bound, and its mismatch if it has one.
+
+        Parameters
+        ----------
+        role, identity, version
+            What the digest is of.
+        stated
+            The digest as the record states it.
+        pointer
+            JSON pointer of the digest.
+        """
+        holding = [pin for pin in self.artifacts if pin.holds_for(role, identity, version)]
         if not holding:
             return Binding(role, stated, "declared", why="no pin names it"), None
-        pointer = f"/{role}/sha256"
         pin = next((pin for pin in holding if pin.sha256 == stated), holding[0])
         if pin.sha256 != stated:
             why = f"pinned is {pin.sha256}"
@@ -247,8 +273,8 @@ def _parse_artifact(entry: Any, root: Path) -> PinnedArtifact:
                 f"found {key} = {value!r}, allowed: {'true or false' if kind is bool else 'a text'}"
             )
     role, sha256 = entry.get("role"), entry.get("sha256")
-    if role not in ROLES:
-        raise PinsError(f"found role {role!r}, allowed: {', '.join(ROLES)}")
+    if role not in ROLES + ROLES_V2:
+        raise PinsError(f"found role {role!r}, allowed: {', '.join(ROLES + ROLES_V2)}")
     if not isinstance(sha256, str) or not is_digest(sha256):
         raise PinsError(f"found sha256 {sha256!r}, allowed: 64 lower-case hexadecimal characters")
     if ("path" in entry) == ("unbindable" in entry):

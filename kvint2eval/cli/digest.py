@@ -29,7 +29,7 @@ def add(commands: Subcommands) -> None:
     how.add_argument(
         "--witness",
         action="store_true",
-        help="witness digest of a v1 record: what its witness_sha256 must be",
+        help="witness digest of a record: what its witness_sha256 must be",
     )
 
 
@@ -61,6 +61,6 @@ def _witness(path: str) -> str:
     subject = read_subject(read_record(path))
     if isinstance(subject, Finding):
         raise CannotJudge(
-            f"{path}: no v1 record: {subject.code}: found {subject.found}, allowed: {subject.allowed}"
+            f"{path}: no record of a known contract: {subject.code}: found {subject.found}, allowed: {subject.allowed}"
         )
     return subject.witness

@@ -21,10 +21,15 @@ def add(commands: Subcommands) -> None:
         "schema",
         "Print the JSON Schema of a contract.",
         run,
-        "The schema describes the layout. What it cannot say stands in docs/contract-v1.md.",
+        "The schema describes the layout. What it cannot say stands in docs/contract-VERSION.md.",
     )
     command.add_argument(
-        "version", nargs="?", default="v1", choices=("v1",), metavar="VERSION", help="v1 (the default)"
+        "version",
+        nargs="?",
+        default="v1",
+        choices=("v1", "v2"),
+        metavar="VERSION",
+        help="v1 (the default) or v2",
     )
 
 

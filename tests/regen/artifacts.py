@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.regen import decoder, golden, pages, pins, records, schema
+from tests.regen import (
+    decoder,
+    decoder_v2,
+    fingerprint,
+    golden,
+    pages,
+    pins,
+    records,
+    records_v2,
+    schema,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +37,11 @@ def _formatted(source: str) -> bytes:
 def artifacts() -> Iterator[Artifact]:
     """All generated files, those that others are made from first."""
     yield Artifact("kvint2eval/contract/_v1_decoder.py", lambda: _formatted(decoder.render()))
-    yield Artifact("kvint2eval/contract/v1.schema.json", schema.render)
+    yield Artifact("kvint2eval/contract/_v2_decoder.py", lambda: _formatted(decoder_v2.render()))
+    for version in ("v1", "v2"):
+        name = f"kvint2eval/contract/{version}.schema.json"
+        yield Artifact(name, lambda version=version: schema.render(version))
+    yield Artifact("testdata/vectors/golden-inputs.json", fingerprint.vectors)
     yield Artifact("docs/codes.md", pages.codes)
     yield Artifact("docs/cli.md", pages.command)
     for name, data in pins.files().items():
@@ -35,5 +49,10 @@ def artifacts() -> Iterator[Artifact]:
     for case in records.cases():
         yield Artifact(f"{records.FOLDER}/{case.path}", lambda data=case.data: data)
     yield Artifact("testdata/manifest-v1.jsonl", records.manifest)
+    for case in records_v2.cases():
+        yield Artifact(f"{records_v2.FOLDER}/{case.path}", lambda data=case.data: data)
+    yield Artifact("testdata/manifest-v2.jsonl", records_v2.manifest)
     for name, suffix in (("text", "txt"), ("jsonl", "jsonl"), ("json", "json")):
-        yield Artifact(f"testdata/golden/report/v1.{suffix}", lambda name=name: golden.report(name))
+        for version in ("v1", "v2"):
+            path = f"testdata/golden/report/{version}.{suffix}"
+            yield Artifact(path, lambda name=name, version=version: golden.report(name, version))
