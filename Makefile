@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: run test lint bench regen docs clean
+.PHONY: run test lint bench mutants regen docs clean
 
 # The environment of a user: the package alone.
 $(VENV)/.base: pyproject.toml
@@ -30,6 +30,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Each rule of contract v2 switched off in turn: the test records must notice.
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.mutants
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict --quiet

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.mutants import campaign
 from tests.regen import (
     decoder,
     decoder_v2,
@@ -52,6 +53,7 @@ def artifacts() -> Iterator[Artifact]:
     for case in records_v2.cases():
         yield Artifact(f"{records_v2.FOLDER}/{case.path}", lambda data=case.data: data)
     yield Artifact("testdata/manifest-v2.jsonl", records_v2.manifest)
+    yield Artifact("docs/mutants-v2.md", campaign.page)
     for name, suffix in (("text", "txt"), ("jsonl", "jsonl"), ("json", "json")):
         for version in ("v1", "v2"):
             path = f"testdata/golden/report/{version}.{suffix}"
