@@ -96,6 +96,13 @@ COMPARISON_ROWS: dict[str, tuple[Reason, int, str, str, str]] = {
         "Make the evaluation read the quantized cache.",
         "a numerator of 0",
     ),
+    "nothing-quantized": (
+        Reason.CACHE_NOT_EXERCISED,
+        13,
+        "The unquantized windows hold all tokens, so nothing of the cache is quantized.",
+        "Evaluate a cache that is longer than its windows.",
+        "windows of 64 and 256 tokens over 320 tokens",
+    ),
     "selection-reads": (
         _SELECTION,
         13,

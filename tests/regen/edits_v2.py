@@ -197,6 +197,18 @@ def _no_window(record: Record) -> Record:
     return record
 
 
+def _all_recent(record: Record) -> Record:
+    record["recipe"]["recent_tokens"] = 2000
+    record["measurements"]["storage"] = storage(1024, 4, 128, sinks=1024)
+    return record
+
+
+def _short_cache(record: Record) -> Record:
+    record["workload"]["tokens"] = 320
+    record["measurements"]["storage"] = storage(320, 4, 128, sinks=320)
+    return record
+
+
 def _claims(**members: Any):
     """The first claim with other members and the figures that follow."""
 
@@ -441,6 +453,8 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
     ),
     ("output-unchanged", "one-trial", _unread(2, slice(0, 1)), "one trial without error", True),
     ("output-unchanged", "all", _unread(1, slice(None)), "an arm that reads the unquantized cache", True),
+    ("nothing-quantized", "recent", _all_recent, "a recent window as long as the cache", True),
+    ("nothing-quantized", "short", _short_cache, "a cache as long as its windows", True),
     (
         "selection-reads",
         "evaluation",

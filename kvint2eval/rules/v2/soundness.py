@@ -30,7 +30,11 @@ def check_null(subject: SubjectV2) -> Finding | None:
 
 
 def check_exercised(subject: SubjectV2) -> Finding | None:
-    """Step 13: no trial of a quantized arm equals the unquantized output bit for bit."""
+    """Step 13: there are quantized tokens, and no trial of a quantized arm is bit for bit the unquantized output."""
+    recipe, tokens = subject.record.recipe, subject.record.workload.tokens
+    if (recipe.sink_tokens or 0) + (recipe.recent_tokens or 0) >= tokens:
+        allowed = f"windows shorter than the {tokens} tokens of the cache"
+        return finding("nothing-quantized", "/recipe/recent_tokens", recipe.recent_tokens, allowed)
     for index, arm in enumerate(subject.measurements.arms):
         if 0.0 in arm.trials.numerator:
             at = arm.trials.numerator.index(0.0)
