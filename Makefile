@@ -15,7 +15,7 @@ $(VENV)/.base: pyproject.toml
 
 # The environment of a developer: everything that `make test` and `make lint` use.
 $(VENV)/.dev: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --editable '.[report]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[report,sign]' --group dev
 	touch $@
 
 run: $(VENV)/.base

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kvint2eval.adjudicate import adjudicate
 from kvint2eval.codes import Outcome
 from kvint2eval.digest import open_regular
-from kvint2eval.envelope import SUFFIX
 from kvint2eval.errors import InputError
-from kvint2eval.inputs import BLOCK_BYTES, STDIN, Input, read_block, read_record, stream_lines
+from kvint2eval.inputs import BLOCK_BYTES, STDIN, Input, read_block, read_envelope, read_record, stream_lines
 from kvint2eval.report.escape import safe
 from kvint2eval.report.model import Source, Tally
 from kvint2eval.strictjson import MAX_RECORD_BYTES
@@ -71,12 +70,7 @@ def units(inputs: Iterable[Input]) -> Iterator[Unit]:
 
 def _envelope(source: Source) -> bytes | None:
     """Envelope of a file that holds one record; a line of JSON Lines and standard input have none."""
-    if source.line is not None or source.path == STDIN:
-        return None
-    try:
-        return read_record(source.path + SUFFIX)
-    except InputError:
-        return None
+    return None if source.line is not None or source.path == STDIN else read_envelope(source.path)
 
 
 class _Writer:

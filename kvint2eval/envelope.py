@@ -24,7 +24,6 @@ __all__ = [
     "PAYLOAD_TYPE",
     "PREDICATE_TYPE",
     "STATEMENT_TYPE",
-    "SUFFIX",
     "Envelope",
     "EnvelopeFault",
     "Signature",
@@ -38,9 +37,6 @@ __all__ = [
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:kvint2eval:predicate:record:v1"
-
-SUFFIX = ".dsse"
-"""The envelope of `record.json` is `record.json.dsse`."""
 
 _MAX_SIGNATURES = 64
 

@@ -6,7 +6,7 @@ Two readers with one result. `decode_v2` is the fast one; it gives None for any 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -92,8 +92,7 @@ def _value(sort: str, inner: type[Any] | None, value: Any, at: str) -> Any:
     if sort in _SCALARS:
         return _scalar(sort, value, at)
     if sort == "object":
-        assert inner is not None  # noqa: S101  # SHAPE gives a class with each object
-        return _object(inner, value, at)
+        return _object(cast("type[Any]", inner), value, at)
     if type(value) is not list:
         raise ShapeFault("wrong-type", at, describe(value), _ALLOWED[sort])
     element = _ELEMENTS[sort]

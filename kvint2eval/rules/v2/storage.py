@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kvint2eval.rules.recompute import is_close
 from kvint2eval.rules.v2.recipe import ELEMENT_BITS
 from kvint2eval.rules.v2.subject import RuleV2, SubjectV2, finding
 
 if TYPE_CHECKING:
+    from kvint2eval.contract import _v2_decoder as layout
     from kvint2eval.verdict import Finding
 
 __all__ = ["RULES", "expected_bytes"]
@@ -21,9 +22,8 @@ def expected_bytes(subject: SubjectV2) -> dict[str, int]:
     the tokens inside are stored as they are.
     """
     recipe, workload = subject.record.recipe, subject.record.workload
-    dialect = recipe.dialect
-    if dialect is None or recipe.window_dtype is None:
-        raise AssertionError("a rule that needs the whole recipe stands before check_complete")
+    # Step 8 found the recipe complete.
+    dialect, window_dtype = cast("layout.Dialect", recipe.dialect), cast("str", recipe.window_dtype)
     kept = min(workload.tokens, (recipe.sink_tokens or 0) + (recipe.recent_tokens or 0))
     quantized = workload.tokens - kept
     rows = 2 * workload.kv_heads
@@ -32,7 +32,7 @@ def expected_bytes(subject: SubjectV2) -> dict[str, int]:
     return {
         "codes_bytes": quantized * rows * -(-workload.head_dimension * recipe.bits // 8),
         "metadata_bytes": quantized * rows * groups * metadata_bits // 8,
-        "window_bytes": kept * rows * workload.head_dimension * ELEMENT_BITS[recipe.window_dtype] // 8,
+        "window_bytes": kept * rows * workload.head_dimension * ELEMENT_BITS[window_dtype] // 8,
     }
 
 
