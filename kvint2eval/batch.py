@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kvint2eval.adjudicate import adjudicate
 from kvint2eval.codes import Outcome
@@ -249,10 +249,8 @@ def run_forked(inputs: list[Input], judge: Judge, descriptor: int, jobs: int) ->
     tallies = os.pipe()
     children = []
     for index in range(jobs):
-        child = os.fork()
-        if child == 0:
-            _worker(inputs, judge, descriptor, index, (lines_ring, turn_ring), tallies)  # never returns
-        children.append(child)
+        rings = (lines_ring, turn_ring)
+        children.append(os.fork() or _worker(inputs, judge, descriptor, index, rings, tallies))
     os.write(lines_ring[0][1], _token(0, 0))
     os.write(turn_ring[0][1], b"t")
     for ring in (lines_ring, turn_ring, [tallies]):
@@ -285,7 +283,7 @@ def _worker(
     index: int,
     rings: tuple[list[tuple[int, int]], list[tuple[int, int]]],
     tallies: tuple[int, int],
-) -> None:
+) -> NoReturn:
     """Body of a forked process; leaves by `os._exit`, so that nothing of the parent's runs twice."""
     code = 1
     try:

@@ -10,14 +10,8 @@ if TYPE_CHECKING:
 __all__ = ["ABSENT", "Difference", "differences"]
 
 
-class _Absent:
-    """Stands for a member that a record lacks."""
-
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-ABSENT = _Absent()
+ABSENT = object()
+"""Stands for a member that a record lacks."""
 
 
 class Difference(NamedTuple):

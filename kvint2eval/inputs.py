@@ -7,6 +7,7 @@ refused, not followed: a verdict on a file is a verdict on the bytes that stand 
 from __future__ import annotations
 
 import os
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -178,7 +179,7 @@ def read_block(descriptor: int, start: int, stop: int) -> list[bytes]:
     # A block that ends at a line's end leaves the next line to the next block.
     if last:
         lines.append(_complete(descriptor, last, stop))
-    return [line if len(line) <= _KEPT_BYTES else line[:_KEPT_BYTES] for line in lines]
+    return [*map(_cut, lines)]
 
 
 def _complete(descriptor: int, line: bytes, offset: int) -> bytes:
@@ -202,9 +203,9 @@ def stream_lines(stream: BufferedReader, head: bytes = b"") -> Iterator[list[byt
     head
         Bytes that were read from the stream before.
     """
-    held = [head] if head else []
-    held_bytes = len(head)
-    while block := stream.read1(BLOCK_BYTES):
+    held: list[bytes] = []
+    held_bytes = 0
+    for block in chain((head,), iter(lambda: stream.read1(BLOCK_BYTES), b"")):
         begun, newline, rest = block.partition(b"\n")
         if held_bytes < _KEPT_BYTES:
             held.append(begun)
@@ -212,7 +213,11 @@ def stream_lines(stream: BufferedReader, head: bytes = b"") -> Iterator[list[byt
         if newline:
             lines = rest.split(b"\n")
             last = lines.pop()
-            yield [b"".join(held)[:_KEPT_BYTES], *lines]
-            held, held_bytes = ([last], len(last)) if last else ([], 0)
+            yield [_cut(b"".join(held)), *map(_cut, lines)]
+            held, held_bytes = [last], len(last)
     if held_bytes:
-        yield [b"".join(held)[:_KEPT_BYTES]]
+        yield [_cut(b"".join(held))]
+
+
+def _cut(line: bytes) -> bytes:
+    return line if len(line) <= _KEPT_BYTES else line[:_KEPT_BYTES]

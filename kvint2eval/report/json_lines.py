@@ -33,7 +33,7 @@ _METRICS = b',"metrics":'
 def verdict_line(source: Source, verdict: Verdict) -> bytes:
     """One verdict as one line of JSON, without its line end."""
     line = str(source.line) if source.line is not None else "null"
-    if verdict.outcome is Outcome.SUPPORTED:
+    if verdict.finding is None:
         body = _SUPPORTED
     else:
         body = b'"outcome":"%b","reason":"%b","detail":"%b","finding":%b,"witness_sha256":"' % (
@@ -64,12 +64,10 @@ def verdict_line(source: Source, verdict: Verdict) -> bytes:
 @lru_cache(maxsize=16)
 def _json_path(path: str) -> bytes:
     """A path as JSON; a byte of it that is not UTF-8 is shown as an escape."""
-    return json.dumps(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")).encode()
+    return json.dumps(path.encode("utf-8", "backslashreplace").decode()).encode()
 
 
-def _finding(finding: Finding | None, source: Source) -> bytes:
-    if finding is None:
-        return b"null"
+def _finding(finding: Finding, source: Source) -> bytes:
     members = {
         "code": finding.code,
         "pointer": finding.pointer,

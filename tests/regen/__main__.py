@@ -27,4 +27,5 @@ def main(arguments: list[str]) -> int:
     return 1 if is_check and differing else 0
 
 
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

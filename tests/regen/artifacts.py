@@ -17,6 +17,7 @@ from tests.regen import (
     records,
     records_v2,
     schema,
+    testdata_page,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +55,7 @@ def artifacts() -> Iterator[Artifact]:
         yield Artifact(f"{records_v2.FOLDER}/{case.path}", lambda data=case.data: data)
     yield Artifact("testdata/manifest-v2.jsonl", records_v2.manifest)
     yield Artifact("docs/mutants-v2.md", campaign.page)
+    yield Artifact("testdata/README.md", testdata_page.render)
     for name, suffix in (("text", "txt"), ("jsonl", "jsonl"), ("json", "json")):
         for version in ("v1", "v2"):
             path = f"testdata/golden/report/{version}.{suffix}"

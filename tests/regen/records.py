@@ -63,6 +63,7 @@ def _spliced(old: str, new: str) -> bytes:
 _EDITS: tuple[tuple[str, str, str, Any, str], ...] = (
     ("unknown-member", "capital", "/hardware/Seed", 6260, "a member Seed beside seed"),
     ("wrong-type", "bits-string", "/recipe/bits", "2", "bits as a string"),
+    ("wrong-type", "version-number", "/contract_version", 1, "the version as a number"),
     ("wrong-type", "null", "/hardware/gpu", None, "gpu null"),
     ("wrong-type", "boolean", "/metrics/decode_trials", True, "decode_trials true"),
     ("integer-out-of-range", "seed-negative", "/hardware/seed", -1, "seed -1"),
@@ -119,6 +120,8 @@ _EDITS: tuple[tuple[str, str, str, Any, str], ...] = (
     ("measurement-negative", "nmse", "/metrics/candidates/2/output_nmse_mean", -1.5, "a negative error"),
     ("measurement-negative", "transform", "/metrics/transform_milliseconds", -1, "a negative time"),
     ("cache-bytes", "one-too-high", "/metrics/cache_bytes", 1048577, "one byte more"),
+    ("cache-bytes", "negative", "/metrics/cache_bytes", -1, "a negative size"),
+    ("rotation-set", "negative", "/metrics/candidates/2/rotation", -1, "a negative rotation"),
     ("latency-not-positive", "baseline", "/metrics/baseline_decode_microseconds", 0, "no time"),
     ("latency-not-positive", "row", "/metrics/candidates/4/decode_microseconds_mean", 0, "no time in a row"),
     ("accuracy-out-of-range", "summary", "/metrics/baseline_task_accuracy", 1.1, "accuracy 1.1"),
@@ -130,7 +133,6 @@ _EDITS: tuple[tuple[str, str, str, Any, str], ...] = (
         "one ulp above 1",
     ),
     ("too-few-trials", "one", "/metrics/decode_trials", 1, "one trial"),
-    ("too-few-candidates", "none", "/metrics/candidates", [], "no rows"),
     ("candidate-count", "eight", "/metrics/candidate_count", 8, "eight counted, nine rows"),
     ("rotation-set", "twice", "/metrics/candidates/4/rotation", 3, "rotation 3 twice"),
     ("clip-ratio-out-of-range", "above-one", "/metrics/candidates/1/clip_ratio", 1.2, "clip 1.2"),
@@ -269,14 +271,22 @@ def cases() -> Iterator[Case]:
         "delegate/modeled-evidence-without-search.json",
         text(published.modeled()),
         "modeled-evidence",
-        TWIN,
+        None,
         "modeled figures, no search",
     )
     for code, slug, pointer, value, made in _EDITS:
         yield Case(_path(code, slug), _edited(pointer, value), code, TWIN, made)
+    yield _one_candidate()
     for code, slug, data, made in _bytes_cases():
         yield Case(_path(code, slug), data, code, TWIN, made)
     yield from _pinned()
+
+
+def _one_candidate() -> Case:
+    record = next(record for slug, record, _ in _supported() if slug == "two-candidates")
+    del record["metrics"]["candidates"][1]
+    code = "too-few-candidates"
+    return Case(_path(code, "one"), text(record), code, "supported/two-candidates.json", "the baseline alone")
 
 
 def _path(code: str, slug: str) -> str:

@@ -1,0 +1,56 @@
+"""The Python interface: names, laziness, types."""
+
+import doctest
+import importlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+import kvint2eval
+from tests.helpers import ROOT
+
+
+def test_each_public_name_is_there_and_listed():
+    assert dir(kvint2eval) == kvint2eval.__all__ == sorted(kvint2eval.__all__)
+    for name in kvint2eval.__all__:
+        assert getattr(kvint2eval, name) is not None
+    with pytest.raises(AttributeError, match="module 'kvint2eval' has no attribute 'nothing'"):
+        kvint2eval.nothing  # noqa: B018
+
+
+def test_examples_of_the_package_run():
+    assert doctest.testmod(kvint2eval).failed == 0
+    assert doctest.testmod(kvint2eval).attempted > 0
+
+
+@pytest.mark.parametrize("module", ["pydantic", "jsonschema", "numpy", "tomllib", "producer"])
+def test_adjudicating_a_file_does_not_import(module):
+    script = (
+        "import sys\nfrom kvint2eval.cli import main\n"
+        "main(['adjudicate', 'testdata/records/v1/supported/l4-published.json'])\n"
+        f"sys.exit({module!r} in sys.modules)"
+    )
+    # Measuring coverage imports modules of its own.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("COV")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=False, cwd=ROOT, env=environment
+    )
+    assert done.returncode == 0, f"{module} was imported"
+
+
+def test_modules_declare_what_they_export():
+    for name in (
+        "adjudicate",
+        "canonical",
+        "codes",
+        "digest",
+        "errors",
+        "inputs",
+        "pins",
+        "strictjson",
+        "verdict",
+    ):
+        module = importlib.import_module(f"kvint2eval.{name}")
+        assert all(hasattr(module, exported) for exported in module.__all__)
