@@ -14,6 +14,7 @@ from tests.regen import (
     golden,
     pages,
     pins,
+    producer_pages,
     records,
     records_v2,
     schema,
@@ -46,6 +47,7 @@ def artifacts() -> Iterator[Artifact]:
     yield Artifact("testdata/vectors/golden-inputs.json", fingerprint.vectors)
     yield Artifact("docs/codes.md", pages.codes)
     yield Artifact("docs/cli.md", pages.command)
+    yield Artifact("docs/producer-cli.md", producer_pages.command)
     for name, data in pins.files().items():
         yield Artifact(f"testdata/pins/{name}", lambda data=data: data)
     for case in records.cases():

@@ -1,0 +1,49 @@
+"""`kvint2eval-producer audit`."""
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+from producer.cli.common import DELEGATE, ProgressBar, add_backend_options, add_command, read_judgeable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from producer.cli.common import Subcommands
+
+__all__ = ["add"]
+
+
+def add(commands: "Subcommands") -> None:
+    """Add the subcommand."""
+    command = add_command(
+        commands,
+        "audit",
+        "Report what is unsound in how a record was computed, each finding with the number that shows it. The "
+        "computation that the record names is run again; no list of records is consulted.",
+        run,
+    )
+    command.add_argument("record", metavar="RECORD", help="the record's file")
+    add_backend_options(command)
+
+
+def run(arguments: "argparse.Namespace") -> int:
+    """Audit a record's computation."""
+    from producer.audit import audit_record  # noqa: PLC0415
+    from producer.backend import select_backend  # noqa: PLC0415
+    from producer.memory import require_memory  # noqa: PLC0415
+    from producer.record import computation_of  # noqa: PLC0415
+
+    record = read_judgeable(arguments)
+    if record is None:
+        return DELEGATE
+    backend = select_backend(arguments.backend, arguments.threads)
+    require_memory(*computation_of(record), backend.workers, arguments.memory_limit)
+    findings = audit_record(record, backend, ProgressBar())
+    if arguments.format == "json":
+        print(json.dumps({"findings": [dataclasses.asdict(finding) for finding in findings]}))
+    else:
+        for finding in findings:
+            print(f"{finding.code}: {finding.message}")
+        print("no findings" if not findings else f"{len(findings)} findings")
+    return 1 if findings else 0

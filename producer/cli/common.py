@@ -1,0 +1,138 @@
+"""What the subcommands share."""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from producer.record import Record
+
+__all__ = [
+    "COULD_NOT_JUDGE",
+    "DELEGATE",
+    "INTERRUPTED",
+    "ProgressBar",
+    "Subcommands",
+    "add_backend_options",
+    "add_command",
+    "complain",
+    "print_delegation",
+    "read_judgeable",
+]
+
+COULD_NOT_JUDGE = 2
+DELEGATE = 3
+INTERRUPTED = 130
+
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
+"""What `add_subparsers` gives; argparse has no public name for it."""
+
+_BAR_WIDTH = 24
+
+
+def add_command(
+    commands: Subcommands, name: str, text: str, run: "Callable[[argparse.Namespace], int]"
+) -> argparse.ArgumentParser:
+    """Add a subcommand; the first sentence of `text` is its line in the list."""
+    command = commands.add_parser(
+        name,
+        help=text[0].lower() + text[1:].partition(".")[0],
+        description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def add_backend_options(command: argparse.ArgumentParser) -> None:
+    """Add the options that say where a computation runs."""
+    command.add_argument(
+        "--backend",
+        default="auto",
+        choices=("auto", "numpy", "cupy"),
+        help="where to compute; auto takes a GPU where there is one (default: auto)",
+    )
+    command.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="cores of the CPU to use; changes times and nothing else (default: all)",
+    )
+    command.add_argument(
+        "--memory-limit",
+        type=memory_size,
+        metavar="BYTES",
+        help="refuse what needs more, for example 4G (default: what is free)",
+    )
+    command.add_argument(
+        "--format", default="text", choices=("text", "json"), help="form of the output (default: text)"
+    )
+
+
+def memory_size(text: str) -> int:
+    """Return the bytes that a text such as 300000000, 300M or 4G means (K, M, G: powers of 1024)."""
+    factor = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1:].upper(), 1)
+    digits = text[:-1] if factor > 1 else text
+    if not (digits.isascii() and digits.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: digits, then nothing or one of K, M, G")
+    return int(digits) * factor
+
+
+def printable(message: str) -> str:
+    """Return a message on one line: control characters are escaped, so that no input can forge a line."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+
+
+def complain(message: str) -> None:
+    """Print a message on standard error, on one line."""
+    print(f"kvint2eval-producer: error: {printable(message)}", file=sys.stderr)
+
+
+def print_delegation(detail: str, arguments: argparse.Namespace, *, modeled: bool = False) -> None:
+    """Print the typed delegate result on standard output."""
+    from producer.record import delegation  # noqa: PLC0415
+
+    result = delegation(detail, modeled=modeled)
+    if arguments.format == "json":
+        members = {"outcome": result.outcome, "reason": result.reason, "detail": result.detail}
+        print(json.dumps(members))
+    else:
+        print(f"{result.outcome} {result.reason}: {printable(result.detail)}")
+
+
+class ProgressBar:
+    """A bar on standard error where that is a terminal, and nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Show how far a run is; see `producer.protocol.Progress`."""
+        if not self._shown:
+            return
+        filled = _BAR_WIDTH * done // total
+        bar = "#" * filled + "." * (_BAR_WIDTH - filled)
+        end = "\r\033[K" if done == total else ""
+        print(f"\r\033[K[{bar}] {what}{end}", end="", file=sys.stderr, flush=True)
+
+
+def read_judgeable(arguments: argparse.Namespace) -> "Record | None":
+    """Return the record of a command, or None after printing that its figures were modeled.
+
+    Raises
+    ------
+    RecordError
+        If the file cannot be read or holds no well-formed record.
+    """
+    from producer.record import read_record_file  # noqa: PLC0415
+
+    record = read_record_file(arguments.record)
+    if record.evidence == "modeled":
+        print_delegation(
+            "the record's figures are modeled: there is no run to repeat", arguments, modeled=True
+        )
+        return None
+    return record

@@ -1,0 +1,186 @@
+"""`kvint2eval-producer run`."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from producer.cli.common import ProgressBar, add_backend_options, add_command
+from producer.errors import BackendUnavailableError, SpecError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from producer.cli.common import Subcommands
+    from producer.protocol import RunResult
+    from producer.spec import ProtocolSpec, SliceSpec
+
+__all__ = ["add"]
+
+# Options that change the protocol itself: (option, member of ProtocolSpec, help).
+_PROTOCOL_OPTIONS = (
+    ("--evaluation-queries", "evaluation_queries", "queries that evaluate each candidate (default: 64)"),
+    ("--calibration-queries", "calibration_queries", "queries of the clip search (default: 16)"),
+    ("--rotations", "num_rotations", "rotated candidates beside the identity (default: 8)"),
+)
+_SLICE_OPTIONS = (
+    ("--seq-len", "seq_len", "cached tokens (default: 4096)"),
+    ("--kv-heads", "num_kv_heads", "KV heads (default: 4)"),
+    ("--head-dim", "head_dim", "channels of a head, a power of two (default: 128)"),
+    ("--output-dim", "output_dim", "columns of W_O (default: 128)"),
+    ("--seed", "seed", "seed word of the random stream (default: 6260)"),
+)
+
+
+def add(commands: "Subcommands") -> None:
+    """Add the subcommand."""
+    command = add_command(
+        commands,
+        "run",
+        "Run a protocol on a synthetic slice and write a v1 record. Beside RECORD stands RECORD.trials with "
+        "what the contract has no member for: trials, clip curves, null checks and intervals.",
+        run,
+    )
+    command.add_argument(
+        "--protocol",
+        default="paired",
+        choices=("paired", "published"),
+        help="paired: the sound comparison; published: the published computation, faults included "
+        "(default: paired)",
+    )
+    for option, name, text in (*_SLICE_OPTIONS, *_PROTOCOL_OPTIONS):
+        command.add_argument(option, dest=name, type=int, metavar="N", help=text)
+    command.add_argument(
+        "--group-size",
+        type=int,
+        metavar="N",
+        help="channels that share a scale (default: 128, or head-dim if less)",
+    )
+    add_backend_options(command)
+    command.add_argument(
+        "--require-cuda",
+        action="store_true",
+        help="end with the typed delegate result where no GPU can run this",
+    )
+    command.add_argument("--plot", type=Path, metavar="FILE", help="draw the run to an .svg or .png file")
+    command.add_argument(
+        "-o", "--output", type=Path, metavar="RECORD", required=True, help="the record's file"
+    )
+
+
+def run(arguments: "argparse.Namespace") -> int:
+    """Run a protocol, write record and side file, and print a summary."""
+    from producer.backend import cuda_problem, select_backend  # noqa: PLC0415
+    from producer.files import require_writable  # noqa: PLC0415
+    from producer.memory import require_memory  # noqa: PLC0415
+    from producer.plot import require_plot  # noqa: PLC0415
+    from producer.protocol import run_protocol  # noqa: PLC0415
+    from producer.rotation.hadamard import require_power_of_two  # noqa: PLC0415
+
+    spec, protocol = specifications(arguments)
+    require_power_of_two(spec.head_dim)
+    require_writable(arguments.output)
+    require_writable(trials_path(arguments.output))
+    if arguments.plot is not None:
+        require_plot(arguments.plot)
+        require_writable(arguments.plot)
+    if arguments.require_cuda and (problem := cuda_problem()) is not None:
+        raise BackendUnavailableError(f"the run needs CUDA: {problem}")
+    backend = select_backend("cupy" if arguments.require_cuda else arguments.backend, arguments.threads)
+    require_memory(spec, protocol, backend.workers, arguments.memory_limit)
+    result = run_protocol(spec, protocol, backend, progress=ProgressBar())
+    text = write(result, backend, arguments)
+    if arguments.format == "json":
+        print(json.dumps({"record": str(arguments.output), **json.loads(text)["metrics"]}))
+    else:
+        print_summary(result)
+        print(f"record: {arguments.output}\ntrials: {trials_path(arguments.output)}")
+    return 0
+
+
+def specifications(arguments: "argparse.Namespace") -> "tuple[SliceSpec, ProtocolSpec]":
+    """Return slice and protocol of the arguments.
+
+    Raises
+    ------
+    SpecError
+        If an argument is outside what is allowed, or would change the published protocol.
+    """
+    from producer.quantize.symmetric_absmax_clip import require_group_size  # noqa: PLC0415
+    from producer.spec import PROTOCOLS, SliceSpec  # noqa: PLC0415
+
+    given = {name: getattr(arguments, name) for _, name, _ in _SLICE_OPTIONS}
+    spec = SliceSpec(**{name: value for name, value in given.items() if value is not None})
+    changed: dict[str, Any] = {}
+    for option, name, _ in _PROTOCOL_OPTIONS:
+        value = getattr(arguments, name)
+        if value is None:
+            continue
+        if arguments.protocol == "published":
+            raise SpecError(
+                f"{option} {value} is not allowed: the published protocol fixes it; use --protocol paired"
+            )
+        changed[name] = value
+    default = PROTOCOLS[arguments.protocol]
+    group_size = arguments.group_size
+    changed["group_size"] = min(default.group_size, spec.head_dim) if group_size is None else group_size
+    protocol = dataclasses.replace(default, **changed)
+    require_group_size(spec.head_dim, protocol.group_size)
+    return spec, protocol
+
+
+def trials_path(record: Path) -> Path:
+    """Return the path of a record's side file."""
+    return record.with_name(record.name + ".trials")
+
+
+def write(result: "RunResult", backend: Any, arguments: "argparse.Namespace") -> str:
+    """Write side file, plot and, last, the record; return the record's text."""
+    from producer.environment import collect_environment  # noqa: PLC0415
+    from producer.files import temporary_beside, write_text  # noqa: PLC0415
+    from producer.plot import plot_run  # noqa: PLC0415
+    from producer.record import build_record, record_text  # noqa: PLC0415
+    from producer.trials import build_trials, trials_text  # noqa: PLC0415
+
+    text = record_text(build_record(result, backend.runtime))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    trials = build_trials(result, collect_environment(backend.workers), digest)
+    if arguments.plot is not None:
+        with temporary_beside(arguments.plot) as temporary:
+            plot_run(result, temporary, arguments.plot.suffix.lower()[1:])
+    write_text(trials_path(arguments.output), trials_text(trials))
+    write_text(arguments.output, text)
+    return text
+
+
+def print_summary(result: "RunResult") -> None:
+    """Print one line a candidate, then what the search and the comparison say."""
+    spec, protocol = result.spec, result.protocol
+    print(
+        f"{protocol.name}: {spec.seq_len} tokens, {spec.num_kv_heads} KV heads, head dimension {spec.head_dim}, "
+        f"seed {spec.seed}; {protocol.calibration_queries} calibration and {protocol.evaluation_queries} "
+        "evaluation queries"
+    )
+    print("rotation  clip   calib. NMSE  NMSE mean    NMSE sd      quality  decode us  baseline - this, 95 %")
+    for arm in result.arms:
+        nmse, quality, difference = arm.nmse_summary, result.quality(arm), result.differences[arm.index]
+        interval = "" if difference is None else f"{difference.low:.4g} … {difference.high:.4g}"
+        mark = "*" if arm.index == result.selected else " "
+        print(
+            f"{arm.index:>7}{mark}  {arm.clip_ratio:<5g}  {arm.curve.best_objective:<11.6g}  {nmse.mean:<11.6g}  "
+            f"{nmse.stddev:<11.6g}  {quality.mean:<7.3f}  {arm.decode_summary.mean:<9.1f}  {interval}".rstrip()
+        )
+    if result.grid_extended_by:
+        added = ", ".join(f"{ratio:g}" for ratio in result.grid_extended_by)
+        print(f"the clip grid was extended until every optimum was inside it, by {added}")
+    nulls = [arm.null_nmse for arm in result.arms if arm.null_nmse is not None]
+    if nulls:
+        print(
+            f"null check: without quantization the rotations change the output by NMSE {max(nulls):.2g} at most"
+        )
+    selected = result.arms[result.selected]
+    print(
+        f"selected rotation {selected.index}; codes of K and V: {selected.code_bytes} bytes, scales: "
+        f"{selected.scale_bytes} bytes"
+    )
