@@ -201,7 +201,7 @@ class Protocol(_Closed):
     warmup: UInt | None
     """Untimed executions before the first timed one."""
     repeats: UInt | None
-    """Timed executions a trial; the record holds their median."""
+    """Executions a trial that are timed together; the recorded time is their mean."""
     synchronised: bool | None
     """Whether the clock waited for the device."""
 

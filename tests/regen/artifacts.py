@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tests.mutants import campaign
 from tests.regen import (
+    contract_page,
     decoder,
     decoder_v2,
     fingerprint,
@@ -46,6 +47,7 @@ def artifacts() -> Iterator[Artifact]:
         yield Artifact(name, lambda version=version: schema.render(version))
     yield Artifact("testdata/vectors/golden-inputs.json", fingerprint.vectors)
     yield Artifact("docs/codes.md", pages.codes)
+    yield Artifact("docs/contract-v2.md", contract_page.render)
     yield Artifact("docs/cli.md", pages.command)
     yield Artifact("docs/producer-cli.md", producer_pages.command)
     for name, data in pins.files().items():
