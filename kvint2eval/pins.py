@@ -6,7 +6,7 @@ A pins file is TOML:
 format = "kvint2eval-pins/v1"
 
 [[artifact]]
-role = "artifact"                # v1: artifact, recipe_artifact, model, runtime; v2: an artifact's role
+role = "artifact"                # artifact, recipe_artifact, model or runtime
 id = "my-producer"               # optional: the pin holds for records that name this id
 version = "2"                    # optional: and this version
 sha256 = "b6c5…5520"
@@ -18,6 +18,9 @@ role = "runtime"                 # id is runtime.kernel, version is runtime.vers
 sha256 = "2a2a…6f2c"
 unbindable = "the compiled program stayed on the GPU node"
 ```
+
+A file of format `kvint2eval-pins/v2` can also pin the artifacts of v2 records, by their roles: producer, recipe,
+kernel-source, kernel, weights, manifest.
 
 An artifact has either a path or the reason why its digest cannot be bound.
 """
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT",
+    "FORMAT_V2",
     "ROLES",
     "ROLES_V2",
     "PinnedArtifact",
@@ -53,12 +57,16 @@ __all__ = [
 ]
 
 FORMAT = "kvint2eval-pins/v1"
+FORMAT_V2 = "kvint2eval-pins/v2"
 
 ROLES = ("artifact", "recipe_artifact", "model", "runtime")
 """The objects of a v1 record that carry a digest, in declared order."""
 
 ROLES_V2 = ("producer", "recipe", "kernel-source", "kernel", "weights", "manifest")
 """The roles of a v2 record's artifacts."""
+
+# A v2 pins file can pin records of both contracts.
+_ROLES_OF = {FORMAT: ROLES, FORMAT_V2: ROLES + ROLES_V2}
 
 MAX_PINS_BYTES = 1 << 20
 
@@ -241,8 +249,11 @@ def parse_pins(tables: Mapping[str, Any], root: Path) -> Pins:
     PinsError
         A table, a key or a value is not allowed.
     """
-    if tables.get("format") != FORMAT:
-        raise PinsError(f'found format {tables.get("format")!r}, allowed: format = "{FORMAT}"')
+    roles = _ROLES_OF.get(str(tables.get("format")))
+    if roles is None:
+        raise PinsError(
+            f'found format {tables.get("format")!r}, allowed: format = "{FORMAT}" or "{FORMAT_V2}"'
+        )
     unknown = sorted(set(tables) - {"format", "artifact"})
     if unknown:
         raise PinsError(f"found table {unknown[0]!r}, allowed: format, [[artifact]]")
@@ -252,7 +263,7 @@ def parse_pins(tables: Mapping[str, Any], root: Path) -> Pins:
     pins = []
     for number, entry in enumerate(entries, 1):
         try:
-            pins.append(_parse_artifact(entry, root))
+            pins.append(_parse_artifact(entry, root, roles))
         except PinsError as error:
             raise PinsError(f"artifact {number}: {error}") from error
     return Pins(tuple(pins))
@@ -261,7 +272,7 @@ def parse_pins(tables: Mapping[str, Any], root: Path) -> Pins:
 _KEYS = {"role": str, "sha256": str, "id": str, "version": str, "path": str, "text": bool, "unbindable": str}
 
 
-def _parse_artifact(entry: Any, root: Path) -> PinnedArtifact:
+def _parse_artifact(entry: Any, root: Path, roles: tuple[str, ...]) -> PinnedArtifact:
     if not isinstance(entry, dict):
         raise PinsError(f"found {entry!r}, allowed: a table")
     for key, value in entry.items():
@@ -273,8 +284,8 @@ def _parse_artifact(entry: Any, root: Path) -> PinnedArtifact:
                 f"found {key} = {value!r}, allowed: {'true or false' if kind is bool else 'a text'}"
             )
     role, sha256 = entry.get("role"), entry.get("sha256")
-    if role not in ROLES + ROLES_V2:
-        raise PinsError(f"found role {role!r}, allowed: {', '.join(ROLES + ROLES_V2)}")
+    if role not in roles:
+        raise PinsError(f"found role {role!r}, allowed: {', '.join(roles)}")
     if not isinstance(sha256, str) or not is_digest(sha256):
         raise PinsError(f"found sha256 {sha256!r}, allowed: 64 lower-case hexadecimal characters")
     if ("path" in entry) == ("unbindable" in entry):

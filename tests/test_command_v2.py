@@ -75,3 +75,9 @@ def test_hostile_text_cannot_forge_a_line(tmp_path):
     assert done.returncode == 1
     assert not any(line.startswith(b"::") for line in done.stdout.splitlines())
     assert b"\x1b" not in done.stdout
+
+
+def test_function_is_callable_after_its_module_was_imported():
+    code = "import kvint2eval.batch; from kvint2eval import adjudicate; print(adjudicate(b'{}').reason)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, cwd=ROOT, text=True)
+    assert done.stdout.strip() == "KVINT2_UNKNOWN_CONTRACT"

@@ -58,9 +58,11 @@ def _witness(path: str) -> str:
     from kvint2eval.inputs import read_record  # noqa: PLC0415
     from kvint2eval.verdict import Finding  # noqa: PLC0415
 
-    subject = read_subject(read_record(path))
+    data = read_record(path)
+    subject = read_subject(data)
     if isinstance(subject, Finding):
+        contract = "v2" if b'"kvint2eval/v2"' in data else "v1"
         raise CannotJudge(
-            f"{path}: no record of a known contract: {subject.code}: found {subject.found}, allowed: {subject.allowed}"
+            f"{path}: no {contract} record: {subject.code}: found {subject.found}, allowed: {subject.allowed}"
         )
     return subject.witness
