@@ -142,7 +142,7 @@ def canonical_of_plain(data: bytes, record: layout.Record) -> bytes | None:
     The decoder keeps the last of several members of one name. The text that is written from the layout has each
     member once, and without a backslash no quotation mark is escaped; so a second member shows as marks too many.
     """
-    if b"\\" in data or not data.isascii():
+    if b"\\" in data:
         return None
     try:
         sealed = _ENCODE_SORTED(_written_record(record))

@@ -93,6 +93,20 @@ def test_both_readers_agree_on_any_number(data):
         assert read_subject(encoded).canonical == canonical_v2(record)
 
 
+@given(st.text(), st.booleans())
+def test_both_readers_agree_on_any_text(text_of_record, is_ascii):
+    record = json.loads(json.dumps(BASE))
+    record["workload"]["synthetic"]["generator"] = record["protocol"]["name"] = text_of_record
+    encoded = json.dumps(record, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
+    plain, strict = read_plain_v2(encoded, None, None, None), read_subject(encoded)
+    if re.search("[\ud800-\udfff]", text_of_record):
+        assert plain is None
+        assert strict.code in ("lone-surrogate", "not-utf8")
+    else:
+        assert strict.canonical == canonical_v2(record)
+        assert plain is None or plain.canonical == strict.canonical
+
+
 def test_witness_is_that_of_the_plain_form():
     members = {name: value for name, value in BASE.items() if name != "witness_sha256"}
     assert canonical_v2(BASE) == canonical_json(members)

@@ -96,6 +96,9 @@ def _value(sort: str, inner: type[Any] | None, value: Any, at: str) -> Any:
     if type(value) is not list:
         raise ShapeFault("wrong-type", at, describe(value), _ALLOWED[sort])
     element = _ELEMENTS[sort]
+    # Whole columns are of one type as a rule; an integer literal in a column of numbers takes the other way.
+    if element in _SCALARS and set(map(type, value)) <= {_SCALARS[element]}:
+        return value
     return [_value(element, inner, one, f"{at}/{index}") for index, one in enumerate(value)]
 
 
