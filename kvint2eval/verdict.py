@@ -78,6 +78,22 @@ class Basis(msgspec.Struct, frozen=True):
     """Only reported. `kvint2eval-producer rederive` computes the deterministic ones again; times and hardware stay."""
 
 
+class _Arm(msgspec.Struct, frozen=True):
+    """What is echoed of an arm."""
+
+    rotation: str
+    clip_ratio: float
+    summary: dict[str, float]
+
+
+class _Measurements(msgspec.Struct, frozen=True):
+    """What is echoed of the measurements."""
+
+    selected: str
+    arms: list[_Arm]
+    storage: dict[str, Any]
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """One outcome with one reason.
 
@@ -119,26 +135,26 @@ class Verdict(msgspec.Struct, frozen=True):
         """
         if not self.canonical:
             return {}
-        members: dict[str, Any] = msgspec.json.decode(self.canonical)
         if self.is_v2:
-            return self._echo_v2(members)
+            return self._echo_v2()
+        members: dict[str, Any] = msgspec.json.decode(self.canonical)
         del members["witness_sha256"]
         if self.outcome is not Outcome.SUPPORTED:
             del members["metrics"]
         return members
 
-    def _echo_v2(self, members: dict[str, Any]) -> dict[str, Any]:
-        measurements, claims = members.pop("measurements"), members.pop("claims")
+    def _echo_v2(self) -> dict[str, Any]:
+        parts = msgspec.json.decode(self.canonical, type=dict[str, msgspec.Raw])
+        measurements, claims = parts.pop("measurements"), parts.pop("claims")
+        members: dict[str, Any] = {name: msgspec.json.decode(part) for name, part in parts.items()}
         if self.outcome is Outcome.SUPPORTED:
-            kept = ("rotation", "clip_ratio", "summary")
-            arms = [{name: arm[name] for name in kept} for arm in measurements["arms"]]
-            members["measurements"] = {
-                "selected": measurements["selected"],
-                "arms": arms,
-                "storage": measurements["storage"],
-            }
+            # The columns of the trials are most of a record: they are stepped over, not read.
+            members["measurements"] = msgspec.to_builtins(
+                msgspec.json.decode(measurements, type=_Measurements)
+            )
             stands = [verdict.finding is None for verdict in self.claims or ()]
-            members["claims"] = [claim for claim, one in zip(claims, stands, strict=True) if one]
+            stated = msgspec.json.decode(claims)
+            members["claims"] = [claim for claim, one in zip(stated, stands, strict=True) if one]
         return members
 
     @property

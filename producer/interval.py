@@ -58,7 +58,7 @@ def paired_interval(
     resamples: int,
     seed: int,
 ) -> tuple[float, float]:
-    """Return the percentile interval of the mean of baseline - candidate, trial by trial (E15).
+    """Return the percentile interval of the mean of baseline - candidate, trial by trial (E21).
 
     Parameters
     ----------

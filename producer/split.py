@@ -1,4 +1,4 @@
-"""The squared error of a trial, and its split into what quantized keys and quantized values cause (E14)."""
+"""The squared error of a trial, and its split into what quantized keys and quantized values cause (E20)."""
 
 import math
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class TrialErrors:
 def split_errors(
     outputs: "Float32Array", key_outputs: "Float32Array", references: "Float32Array"
 ) -> TrialErrors:
-    """Return the squared errors of trials and their split (E14).
+    """Return the squared errors of trials and their split (E20).
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ Index stream (docs/contract-v2.md, "Interval of a claim"): the bytes of SHAKE-12
 `kvint2eval/v2/bootstrap/SEED/TRIALS`; bytes of floor(256/n)*n or more are skipped, so that byte mod n draws each of
 the n trials alike. Draw k of resample b is draw k*B + b of the stream, for B resamples.
 
-Differences are rounded to multiples of their span over 2**46; from there on all sums are exact integers. One
+Differences are rounded to multiples of their span over 2**40; from there on all sums are exact integers. One
 integer holds all resamples side by side, so that n additions give B sums.
 """
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["MAX_TRIALS", "index_bytes", "paired_interval"]
 
 MAX_TRIALS = 256
-_STEPS = 2**46
-_LANE = 8  # bytes of one resample's sum: 256 values below 2**47 fit
-_VALUE_BYTES = 6  # bytes of one difference
+_VALUE_BYTES = 5  # bytes of one difference
+_STEPS = (1 << 8 * _VALUE_BYTES) - 1
+_LANE = 6  # bytes of one resample's sum: 256 differences fit
 
 
 @lru_cache(maxsize=8)
@@ -98,4 +98,7 @@ def _sums(steps: list[int], draws: bytes, resamples: int) -> list[int]:
         lanes[place::_LANE] = draws.translate(bytes(step >> 8 * place & 255 for step in drawn))
     row = resamples * _LANE
     total = sum(int.from_bytes(lanes[start : start + row], "little") for start in range(0, len(lanes), row))
-    return list(struct.unpack(f"<{resamples}Q", total.to_bytes(row, "little")))
+    packed, wide = total.to_bytes(row, "little"), bytearray(8 * resamples)
+    for place in range(_LANE):
+        wide[place::8] = packed[place::_LANE]
+    return list(struct.unpack(f"<{resamples}Q", wide))
