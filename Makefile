@@ -49,6 +49,7 @@ mutants: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.adjudication
+	$(BIN)/python -m tests.bench.producer_published
 
 # Make every generated file again; a test compares them.
 regen: $(VENV)/.dev

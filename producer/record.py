@@ -10,8 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvint2eval import __version__, witness_v1
-from kvint2eval.adjudicate import read_subject
+from kvint2eval import __version__, adjudicate, witness_v1
 from kvint2eval.codes import REASONS, Reason
 from kvint2eval.contract.v1 import (
     CONTRACT_VERSION,
@@ -27,8 +26,6 @@ from kvint2eval.contract.v2 import Record as RecordV2
 from kvint2eval.digest import sha256_hex, sha256_text_file
 from kvint2eval.errors import InputError
 from kvint2eval.inputs import read_record as read_record_bytes
-from kvint2eval.rules import Subject
-from kvint2eval.verdict import Finding
 from producer.environment import os_name
 from producer.errors import RecordError, SpecError
 from producer.spec import PROTOCOLS, PUBLISHED, ProtocolSpec, SliceSpec
@@ -69,6 +66,8 @@ RECIPE_ARTIFACT = Pin(
     version="v2",
     sha256="6b4f915c212b0b3afaa4b5a8334805ff97e3c1c136c38d6f29d329ad024b9331",
 )
+# Verdicts on bytes that hold no v1 record.
+_NO_RECORD = (Reason.MALFORMED_RECORD, Reason.UNKNOWN_CONTRACT)
 # What the producer computes, whatever the protocol.
 _RECIPE: dict[str, Any] = {
     "method": "optr-output-aware-int2",
@@ -220,14 +219,15 @@ def parse_record(data: bytes) -> "Record | RecordV2":
         If they are no well-formed record of a known contract; the message says what was found, what is allowed,
         and where.
     """
-    subject = read_subject(data)
-    if isinstance(subject, Finding):
-        place = "" if subject.line is None else f", line {subject.line}, column {subject.column}"
+    verdict = adjudicate(data)
+    finding = verdict.finding
+    if finding is not None and verdict.reason in _NO_RECORD:
+        place = "" if finding.line is None else f", line {finding.line}, column {finding.column}"
         raise RecordError(
-            f"{subject.code} at {subject.pointer or 'the record'}{place}: "
-            f"found {subject.found}, allowed: {subject.allowed}"
+            f"{finding.code} at {finding.pointer or 'the record'}{place}: "
+            f"found {finding.found}, allowed: {finding.allowed}"
         )
-    return (Record if isinstance(subject, Subject) else RecordV2).model_validate_json(data)
+    return (RecordV2 if verdict.is_v2 else Record).model_validate_json(data)
 
 
 def read_record_file(path: str) -> "Record | RecordV2":

@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from kvint2eval import __version__
-from kvint2eval.adjudicate import adjudicate
+from kvint2eval import __version__, adjudicate
 from producer import cli
 from producer.backend.cpu import NumpyBackend
 from producer.cli.common import ProgressBar, memory_size

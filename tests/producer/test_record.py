@@ -8,8 +8,7 @@ import subprocess
 
 import pytest
 
-from kvint2eval import witness_v1
-from kvint2eval.adjudicate import adjudicate
+from kvint2eval import adjudicate, witness_v1
 from producer.backend.cpu import NumpyBackend
 from producer.errors import RecordError
 from producer.protocol import run_protocol
