@@ -33,6 +33,13 @@ COMPARISON_ROWS: dict[str, tuple[Reason, int, str, str, str]] = {
         "Split the error as OptR, equation 8 does; the cross part is twice the inner product.",
         "a key part that was left out",
     ),
+    "arms-equal": (
+        Reason.ROTATIONS_COINCIDE,
+        11,
+        "Two arms have the same error in every trial: a symmetric quantizer cannot tell R from -R.",
+        "Draw another rotation; check that the digests are those of the rotations that ran.",
+        "R and -R as two candidates, with digests that differ",
+    ),
     "calibration-table": (
         _SUMMARY,
         12,

@@ -301,6 +301,13 @@ RECORD_ROWS: dict[str, tuple[Reason, int, str, str, str]] = {
         "The reference does not depend on the arm: the queries were not the same.",
         "denominators that differ in the last digit",
     ),
+    "trials-equal": (
+        _PAIRED,
+        10,
+        "Two trials have one reference to the last bit: one query counts twice.",
+        "Evaluate on distinct queries.",
+        "one query under two ids",
+    ),
     "queries-overlap": (
         Reason.QUERIES_OVERLAP,
         10,

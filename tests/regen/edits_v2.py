@@ -105,6 +105,31 @@ def _unread(arm: int, trials: slice):
     return change
 
 
+def _repeated_trials(first: int, others: range):
+    """One query under several ids."""
+
+    def change(record: Record) -> Record:
+        for arm in range(3):
+            for name, column in _trials(record, arm).items():
+                for other in others if name not in ("query", "decode_us") else ():
+                    column[other] = column[first]
+        return reclaimed(record)
+
+    return change
+
+
+def _same_errors(source: int, target: int):
+    """An arm with the errors of another one."""
+
+    def change(record: Record) -> Record:
+        for name, column in _trials(record, source).items():
+            if name != "decode_us":
+                _trials(record, target)[name] = list(column)
+        return reclaimed(record)
+
+    return change
+
+
 def _split(arm: int, **parts: Any):
     def change(record: Record) -> Record:
         for name, value in parts.items():
@@ -393,6 +418,10 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
     ("queries-overlap", "one", [("/protocol/calibration_queries/0", "e3")], "one query in both lists", True),
     ("queries-overlap", "all", [("/protocol/calibration_queries", ["e0", "e1", "e2"])], "all of them", True),
     ("calibration-none", "empty", [("/protocol/calibration_queries", [])], "no calibration query", False),
+    ("trials-equal", "one", _repeated_trials(6, range(7, 8)), "one query under two ids", True),
+    ("trials-equal", "all", _repeated_trials(0, range(1, 8)), "one query under eight ids", True),
+    ("arms-equal", "candidates", _same_errors(1, 2), "R and -R with digests of their own", True),
+    ("arms-equal", "baseline", _same_errors(0, 2), "the baseline under another name", True),
     ("arms-denominators", "arm", _denominator(2, slice(None)), "an arm with a reference of its own", True),
     ("arms-denominators", "trial", _denominator(0, slice(3, 4)), "one trial of the baseline", True),
     ("figure-out-of-range", "negative-part", _negative_part, "a negative key part", True),

@@ -65,6 +65,19 @@ def check_same_reference(subject: SubjectV2) -> Finding | None:
     return None
 
 
+def check_distinct_trials(subject: SubjectV2) -> Finding | None:
+    """Step 10: no two trials are one query under two ids: their references would be equal to the last bit."""
+    denominators = subject.measurements.arms[0].trials.denominator
+    if len(set(denominators)) != len(denominators):
+        trial = next(at for at, one in enumerate(denominators) if one in denominators[:at])
+        first = denominators.index(denominators[trial])
+        pointer = f"/measurements/arms/0/trials/denominator/{trial}"
+        return finding(
+            "trials-equal", pointer, denominators[trial], f"another value than that of trial {first}"
+        )
+    return None
+
+
 def check_disjoint_queries(subject: SubjectV2) -> Finding | None:
     """Step 10: no evaluation query was read by the search."""
     protocol = subject.record.protocol
@@ -85,4 +98,5 @@ RULES: tuple[RuleV2, ...] = (
     check_same_queries,
     check_disjoint_queries,
     check_same_reference,
+    check_distinct_trials,
 )

@@ -82,6 +82,20 @@ def check_split(subject: SubjectV2) -> Finding | None:
     return None
 
 
+def check_arms_differ(subject: SubjectV2) -> Finding | None:
+    """Step 11: no two arms have one error in every trial, as two rotations that are one up to sign would."""
+    seen: dict[tuple[float, ...], str] = {}
+    for index, arm in enumerate(subject.measurements.arms):
+        errors = tuple(arm.trials.numerator)
+        if errors in seen:
+            pointer = f"/measurements/arms/{index}/trials/numerator"
+            return finding(
+                "arms-equal", pointer, arm.trials.numerator, f"other errors than {seen[errors]} has"
+            )
+        seen[errors] = arm.rotation
+    return None
+
+
 def check_calibration(subject: SubjectV2) -> Finding | None:
     """Step 12: a calibration objective is the mean over the calibration queries."""
     queries = len(subject.record.protocol.calibration_queries or ())
@@ -115,4 +129,11 @@ def check_summaries(subject: SubjectV2) -> Finding | None:
     return None
 
 
-RULES: tuple[RuleV2, ...] = (check_figures, check_nmse, check_split, check_calibration, check_summaries)
+RULES: tuple[RuleV2, ...] = (
+    check_figures,
+    check_nmse,
+    check_split,
+    check_arms_differ,
+    check_calibration,
+    check_summaries,
+)
