@@ -30,6 +30,9 @@ _EXPONENT_NUMBER = re.compile(rb"(?<![0-9.])[0-9.]++e[+-]?[0-9]+")
 # What a decoder cannot tell apart after the fact: -0, and an integer literal that binary64 rounded.
 _DOUBTFUL = re.compile(rb"-0\.0[,\]]|[0-9]{16}\.0[,\]]|e[0-9]")
 
+# The same of an integer member, which leaves no trace in the layout. A text that looks like one costs time alone.
+_NEGATIVE_ZERO_INTEGER = re.compile(rb"[:,\[\s]-0(?![.0-9])")
+
 # Names of the numbers and of the columns of numbers, by class.
 _FIELDS: dict[type[Struct], tuple[tuple[str, ...], tuple[str, ...]]] = {
     kind: (
@@ -142,7 +145,7 @@ def canonical_of_plain(data: bytes, record: layout.Record) -> bytes | None:
     The decoder keeps the last of several members of one name. The text that is written from the layout has each
     member once, and without a backslash no quotation mark is escaped; so a second member shows as marks too many.
     """
-    if b"\\" in data:
+    if b"\\" in data or _NEGATIVE_ZERO_INTEGER.search(data):
         return None
     try:
         sealed = _ENCODE_SORTED(_written_record(record))

@@ -176,3 +176,24 @@ def test_hostile_record_of_largest_figures_does_not_raise():
         ]
         changes += [("/claims/0/value", value), ("/claims/0/low", -value)]
         assert adjudicate(json.dumps(edited(BASE, *changes)).encode()).outcome == "unsupported"
+
+
+@pytest.mark.parametrize(
+    "literal", ["-0", "-0.0", "-0e0", "-0E+5", "-1e-999", "0.0", "1.0", "1e0", "00", "+1", "-1"]
+)
+@pytest.mark.parametrize("name", ["warmup", "repeats"])
+def test_integer_member_takes_plain_digits_alone(name, literal):
+    data = text(edited(BASE, (f"/protocol/{name}", 7654321))).replace(b"7654321", literal.encode())
+    finding = adjudicate(data).finding
+    assert finding.code in {"negative-zero", "fraction-in-integer", "integer-out-of-range", "invalid-json"}
+
+
+@pytest.mark.parametrize(
+    "literal", ["-0", "-0.0", "-0e0", "-0E+5", "-1e-999", "00", "+1", ".5", "1.", "0x1", "1e999"]
+)
+@pytest.mark.parametrize(
+    "pointer", ["/measurements/arms/0/trials/cross_part/0", "/claims/0/low", "/recipe/clip_grid/1"]
+)
+def test_number_is_read_strictly(pointer, literal):
+    data = text(edited(BASE, (pointer, 7654.321))).replace(b"7654.321", literal.encode())
+    assert adjudicate(data).finding.code in {"negative-zero", "invalid-json", "number-overflow"}
