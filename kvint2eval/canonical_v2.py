@@ -31,7 +31,7 @@ _EXPONENT_NUMBER = re.compile(rb"(?<![0-9.])[0-9.]++e[+-]?[0-9]+")
 _DOUBTFUL = re.compile(rb"-0\.0[,\]]|[0-9]{16}\.0[,\]]|e[0-9]")
 
 # The same of an integer member, which leaves no trace in the layout. A text that looks like one costs time alone.
-_NEGATIVE_ZERO_INTEGER = re.compile(rb"[:,\[\s]-0(?![.0-9])")
+_NEGATIVE_ZERO_INTEGER = re.compile(rb"-0(?![.0-9])")
 
 # Names of the numbers and of the columns of numbers, by class.
 _FIELDS: dict[type[Struct], tuple[tuple[str, ...], tuple[str, ...]]] = {
