@@ -199,7 +199,7 @@ RECORD_ROWS: dict[str, tuple[Reason, int, str, str, str]] = {
     "clip-grid-size": (
         _SEARCH,
         9,
-        "clip_grid_size is not the number of clip ratios.",
+        "clip_grid_size is not the number of clip ratios, or there are fewer than three.",
         "Keep every ratio that was searched.",
         '"clip_grid_size": 9 with five ratios',
     ),

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from kvint2eval.contract import _v2_decoder as layout
     from kvint2eval.verdict import Finding
 
-__all__ = ["RULES"]
+__all__ = ["LEAST_RATIOS", "RULES"]
+
+LEAST_RATIOS = 3
+"""Least number of clip ratios of a search."""
 
 
 def _rotations(subject: SubjectV2) -> Sequence[layout.Rotation]:
@@ -32,6 +35,9 @@ def check_declared_sizes(subject: SubjectV2) -> Finding | None:
         allowed = "a baseline and at least one candidate"
         return finding("too-few-rotations", "/recipe/rotations", list(_rotations(subject)), allowed)
     size = len(recipe.clip_grid or ())
+    if size < LEAST_RATIOS:
+        allowed = f"at least {LEAST_RATIOS} ratios: an optimum inside needs one on either side"
+        return finding("clip-grid-size", "/recipe/clip_grid", recipe.clip_grid, allowed)
     if recipe.clip_grid_size != size:
         allowed = f"{size}, the number of clip ratios"
         return finding("clip-grid-size", "/recipe/clip_grid_size", recipe.clip_grid_size, allowed)
