@@ -431,6 +431,18 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_example_of_the_page_works(tmp_path, monkeypatch, capfd):
+    page = (TESTDATA.parent / "docs/contract-v2.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    Path("policy.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    Path("records").mkdir()
+    shutil.copy(RECORD, "records/run.json")
+    commands = page.partition("```console\n$ kvint2eval keygen")[2].partition("```")[0]
+    for line in ("keygen" + commands).splitlines():
+        assert main(line.removeprefix("$ kvint2eval ").split()) == 0
+    assert "signed by 1 trusted" in capfd.readouterr().out
+
+
 def test_commands_from_key_to_verdict(folder, capfd):
     judged = ["adjudicate", "record.json", "--policy", "policy.toml"]
     assert main(judged) == 1
