@@ -212,6 +212,20 @@ def _selected(name: str):
     return change
 
 
+def _better_unselected(record: Record) -> Record:
+    """A candidate whose calibration is better than that of the selected one."""
+    search = record["measurements"]["arms"][2]["calibration"]
+    search["query_nmse"] = [[value / 2 for value in row] for row in search["query_nmse"]]
+    search["objective"] = [sum(row) / len(row) for row in search["query_nmse"]]
+    return record
+
+
+def _turned_queries(record: Record) -> Record:
+    trials = _trials(record, 1)
+    trials["query"] = trials["query"][::-1]
+    return record
+
+
 def _metadata_16(record: Record) -> Record:
     record["measurements"]["storage"] = storage(1024, 4, 128, sinks=320, metadata_bits=16)
     return record
@@ -378,7 +392,10 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
     ("clock-unknown", "guess", [("/protocol/clock", "guess")], "another clock", True),
     ("clock-unsynchronised", "false", [("/protocol/synchronised", False)], "launches were timed", True),
     ("repeats-none", "zero", [("/protocol/repeats", 0)], "nothing was timed", True),
+    ("rotation-count", "two", [("/recipe/rotation_count", 2)], "two declared, three there", True),
     ("rotation-count", "nine", [("/recipe/rotation_count", 9)], "nine declared, three there", True),
+    ("clip-grid-size", "four", [("/recipe/clip_grid_size", 4)], "four declared, five there", True),
+    ("clip-grid-size", "two-ratios", _grid(GRID[:2], slice(2)), "a grid that has no inside", False),
     ("clip-grid-size", "nine", [("/recipe/clip_grid_size", 9)], "nine declared, five there", True),
     ("too-few-rotations", "one", _one_rotation, "a baseline alone", False),
     ("clip-ratio", "above-one", _grid([1.2, *GRID[1:]]), "a ratio of 1.2", True),
@@ -413,6 +430,7 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
         "queries of its own for each arm",
         True,
     ),
+    ("arms-queries", "order", _turned_queries, "an arm with the queries in another order", True),
     ("arms-queries", "fresh", _other_queries, "an arm with fresh queries", True),
     ("query-repeated", "first", _repeated_query, "one query as two trials", True),
     ("queries-overlap", "one", [("/protocol/calibration_queries/0", "e3")], "one query in both lists", True),
@@ -484,6 +502,7 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
     ("output-unchanged", "all", _unread(1, slice(None)), "an arm that reads the unquantized cache", True),
     ("nothing-quantized", "recent", _all_recent, "a recent window as long as the cache", True),
     ("nothing-quantized", "short", _short_cache, "a cache as long as its windows", True),
+    ("selection-reads", "both", [("/protocol/selection_reads", "both")], "read both", True),
     (
         "selection-reads",
         "evaluation",
@@ -492,6 +511,13 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
         True,
     ),
     ("clip-not-best", "second", [(f"{_ARMS}/2/clip_ratio", 0.8)], "another clip than the best", True),
+    (
+        "selected-not-best",
+        "other-improved",
+        _better_unselected,
+        "a better candidate that was not selected",
+        True,
+    ),
     ("selected-not-best", "r2", _selected("r2"), "another candidate than the best", True),
     ("clip-at-grid-end", "baseline", _grid(GRID[:-1], slice(-1)), "the baseline at the last ratio", True),
     ("clip-at-grid-end", "selected", _grid(GRID[2:], slice(2, None)), "the selected arm at the first", True),
