@@ -78,7 +78,7 @@ def _artifacts(record: dict[str, Any]) -> list[dict[str, Any]]:
     runtime = record["runtime"]
     rows = [
         ("producer", record["artifact"]["id"], record["artifact"]),
-        ("recipe", record["recipe_artifact"]["id"], record["recipe_artifact"]),
+        ("paper", record["recipe_artifact"]["id"], record["recipe_artifact"]),
         ("kernel", runtime["kernel"], runtime),
     ]
     return [

@@ -196,7 +196,7 @@ def _artifacts(backend: "Backend") -> list[dict[str, Any]]:
     rows = [
         ("producer", PRODUCER_ID, __version__, source_digest(), listing),
         (
-            "recipe",
+            "paper",
             RECIPE_ARTIFACT.id,
             RECIPE_ARTIFACT.version,
             RECIPE_ARTIFACT.sha256,

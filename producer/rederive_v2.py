@@ -33,7 +33,7 @@ REPORTED = (
     "decode times and their medians",
     "clock, warm-up and repeats",
     "environment",
-    "digests of recipe, kernels and weights",
+    "digests of paper, kernels and weights",
 )
 """What nothing can give again."""
 

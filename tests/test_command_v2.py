@@ -43,7 +43,7 @@ def test_explain_says_which_contract(capsys):
 
 def test_text_says_what_a_supported_record_rests_on():
     shown = _run("adjudicate", str(VECTOR), "--root", "testdata").stdout.decode()
-    assert "producer bound, recipe declared, kernel declared" in shown
+    assert "producer bound, paper declared, kernel declared" in shown
     assert "recomputed here: trial NMSE and its split" in shown
     assert "only reported: " in shown
     assert shown.count("stands") == 2

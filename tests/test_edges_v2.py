@@ -22,7 +22,7 @@ PINNED = BASE["artifacts"][0]["sha256"]
 
 
 def _pins(*artifacts):
-    tables = {"format": "kvint2eval-pins/v2", "artifact": list(artifacts)}
+    tables = {"format": "kvint2eval-pins/v1", "artifact": list(artifacts)}
     return parse_pins(tables, TESTDATA / "pins")
 
 

@@ -137,7 +137,7 @@ RECORD_ROWS: dict[str, tuple[Reason, int, str, str, str]] = {
         _PROVENANCE,
         4,
         "No artifact has a role that the record needs.",
-        "Name producer and recipe, and the compiled kernels of a CUDA run.",
+        "Name producer and paper, and the compiled kernels of a CUDA run.",
         "a CUDA record without kernel",
     ),
     "claim-without-trials": (

@@ -235,7 +235,7 @@ class Artifact(_Closed):
     """A file that the record rests on. Exactly one of `path` and `unbindable`."""
 
     role: str
-    """`producer`, `recipe`, `kernel-source`, `kernel`, `weights` or `manifest`."""
+    """`producer`, `paper`, `kernel-source`, `kernel`, `weights` or `file`."""
     id: str
     """Name of the artifact."""
     version: str | None

@@ -25,6 +25,16 @@ from tests.regen import (
 ROOT = Path(__file__).resolve().parents[2]
 
 
+GOLDEN = (
+    ("text", "txt"),
+    ("jsonl", "jsonl"),
+    ("json", "json"),
+    ("sarif", "sarif"),
+    ("junit", "xml"),
+    ("github", "github.txt"),
+)
+
+
 class Artifact(NamedTuple):
     """One generated file."""
 
@@ -60,7 +70,7 @@ def artifacts() -> Iterator[Artifact]:
     yield Artifact("testdata/manifest-v2.jsonl", records_v2.manifest)
     yield Artifact("docs/mutants-v2.md", campaign.page)
     yield Artifact("testdata/README.md", testdata_page.render)
-    for name, suffix in (("text", "txt"), ("jsonl", "jsonl"), ("json", "json")):
+    for name, suffix in GOLDEN:
         for version in ("v1", "v2"):
             path = f"testdata/golden/report/{version}.{suffix}"
             yield Artifact(path, lambda name=name, version=version: golden.report(name, version))

@@ -382,7 +382,7 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
     ("artifact-path", "absolute", [("/artifacts/0/path", "/etc/passwd")], "an absolute path", True),
     ("artifact-path", "drive", [("/artifacts/0/path", "C:/pinned.txt")], "a drive letter", True),
     ("artifact-missing", "kernel", _dropped("artifacts"), "a CUDA record without kernel", True),
-    ("artifact-missing", "recipe", [("/artifacts/1/role", "weights")], "no recipe", True),
+    ("artifact-missing", "paper", [("/artifacts/1/role", "weights")], "no paper", True),
     ("unknown-evidence", "estimated", [("/evidence", "estimated")], "evidence estimated", True),
     ("unknown-evidence", "empty", [("/evidence", "")], "evidence empty", True),
     ("claim-without-trials", "all", [("/measurements", None)], "claims without measurements", False),

@@ -1,7 +1,6 @@
 """The pins files of testdata/pins."""
 
 from kvint2eval.digest import sha256_hex
-from kvint2eval.pins import ROLES_V2
 from tests.regen import published
 
 PINNED_TEXT = b"A stand-in for a pinned file: its text is hashed in LF form.\n"
@@ -31,8 +30,7 @@ def files() -> dict[str, bytes]:
 
 
 def _toml(*artifacts: tuple[str, str, str, str | None]) -> bytes:
-    version = "v2" if artifacts[0][0] in ROLES_V2 else "v1"
-    lines = [f'format = "kvint2eval-pins/{version}"']
+    lines = ['format = "kvint2eval-pins/v1"']
     for role, identity, digest, path in artifacts:
         lines += ["", "[[artifact]]", f'role = "{role}"', f'id = "{identity}"', f'sha256 = "{digest}"']
         if path is None:

@@ -196,7 +196,7 @@ def vector(trials: int = 8, queries: int = 3, *, claims: bool = True, seed: int 
         "environment": _environment(),
         "artifacts": [
             _artifact("producer", "stand-in", path="pins/pinned.txt", text=True, sha256=PINNED_DIGEST),
-            _artifact("recipe", "arxiv:2608.02691", version="v2", unbindable="published elsewhere"),
+            _artifact("paper", "arxiv:2608.02691", version="v2", unbindable="published elsewhere"),
             _artifact("kernel", "stand-in kernels", unbindable=NOBODY),
         ],
         "evidence": "observed",

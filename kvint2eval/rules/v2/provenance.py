@@ -91,7 +91,7 @@ def check_digests(subject: SubjectV2) -> Finding | None:
 
 
 def check_artifacts(subject: SubjectV2) -> Finding | None:
-    """Step 4: producer, recipe and, for CUDA, the kernels are named; an artifact can be bound or says why not."""
+    """Step 4: producer, paper and, for CUDA, the kernels are named; an artifact can be bound or says why not."""
     artifacts = subject.record.artifacts
     for index, artifact in enumerate(artifacts):
         if artifact.role not in ROLES_V2:
@@ -105,7 +105,7 @@ def check_artifacts(subject: SubjectV2) -> Finding | None:
             allowed = "a relative path with / below the repository's root"
             return finding("artifact-path", f"/artifacts/{index}/path", artifact.path, allowed)
     roles = {artifact.role for artifact in artifacts}
-    needed = ["producer", "recipe"] + ["kernel"] * (subject.record.environment.runtime == "cuda")
+    needed = ["producer", "paper"] + ["kernel"] * (subject.record.environment.runtime == "cuda")
     for role in needed:
         if role not in roles:
             return finding("artifact-missing", "/artifacts", sorted(roles), f"an artifact of role {role}")
