@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: run test lint bench regen docs clean
+.PHONY: run test lint bench mutants regen docs clean run-record
 
 # The environment of a user: the package alone.
 $(VENV)/.base: pyproject.toml
@@ -15,7 +15,7 @@ $(VENV)/.base: pyproject.toml
 
 # The environment of a developer: everything that `make test` and `make lint` use.
 $(VENV)/.dev: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --editable '.[report]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[report,sign]' --group dev
 	touch $@
 
 RECORDS := testdata/records/v1
@@ -40,6 +40,15 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The project's own v2 record: a run on this machine, times and all.
+run-record: $(VENV)/.base
+	$(BIN)/kvint2eval-producer run --contract v2 --seq-len 1024 --rotations 3 --calibration-queries 4 \
+	  --evaluation-queries 16 --output testdata/runs/paired.json
+
+# Each rule of contract v2 switched off in turn: the test records must notice.
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.mutants
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.adjudication

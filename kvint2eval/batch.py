@@ -17,7 +17,7 @@ from kvint2eval.adjudicate import adjudicate
 from kvint2eval.codes import Outcome
 from kvint2eval.digest import open_regular
 from kvint2eval.errors import InputError
-from kvint2eval.inputs import BLOCK_BYTES, STDIN, Input, read_block, read_record, stream_lines
+from kvint2eval.inputs import BLOCK_BYTES, STDIN, Input, read_block, read_envelope, read_record, stream_lines
 from kvint2eval.report.escape import safe
 from kvint2eval.report.model import Source, Tally
 from kvint2eval.strictjson import MAX_RECORD_BYTES
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from kvint2eval.pins import Pins
+    from kvint2eval.policy import Policy
     from kvint2eval.report.model import Report
+    from kvint2eval.root import Root
     from kvint2eval.verdict import Verdict
 
 __all__ = ["Judge", "run_forked", "run_serial"]
@@ -40,6 +42,8 @@ class Judge(NamedTuple):
 
     report: Report
     pins: Pins | None
+    root: Root | None = None
+    policy: Policy | None = None
 
 
 class Unit(NamedTuple):
@@ -64,6 +68,11 @@ def units(inputs: Iterable[Input]) -> Iterator[Unit]:
             yield Unit(source, 0, 0, is_last_of_lines=False)
 
 
+def _envelope(source: Source) -> bytes | None:
+    """Envelope of a file that holds one record; a line of JSON Lines and standard input have none."""
+    return None if source.line is not None or source.path == STDIN else read_envelope(source.path)
+
+
 class _Writer:
     """Collects output and hands it on in large pieces; counts outcomes and errors on the way."""
 
@@ -77,7 +86,14 @@ class _Writer:
 
     def judge(self, source: Source, data: bytes) -> None:
         """Adjudicate one record and report it."""
-        verdict: Verdict = adjudicate(data, pins=self._judge.pins)
+        judge = self._judge
+        verdict: Verdict = adjudicate(
+            data,
+            pins=judge.pins,
+            root=judge.root,
+            policy=judge.policy,
+            envelope=None if judge.policy is None else _envelope(source),
+        )
         if verdict.outcome is Outcome.SUPPORTED:
             self._supported += 1
         elif verdict.outcome is Outcome.DELEGATE:

@@ -1,6 +1,6 @@
 """What a code means: the text of `kvint2eval explain` and of the code index."""
 
-from kvint2eval.codes import EXAMPLES, FINDINGS, REASONS, Reason
+from kvint2eval.codes import EXAMPLES, FINDINGS, REASONS, FindingCode, Reason
 from kvint2eval.gate.codes import GATE_FINDINGS
 
 __all__ = ["explain", "index"]
@@ -19,7 +19,7 @@ def explain(code: str) -> str | None:
         return (
             f"{code}\n"
             f"  {finding.meaning}\n\n"
-            f"  decides  step {finding.step}: {REASONS[finding.reason].outcome} / {finding.reason}\n"
+            f"  decides  step {finding.step}{_of(finding)}: {REASONS[finding.reason].outcome} / {finding.reason}\n"
             f"  example  {EXAMPLES[code]}\n"
             f"  mend     {finding.mend}\n"
         )
@@ -39,6 +39,10 @@ def explain(code: str) -> str | None:
         lines += ["", "  findings that give it:"]
         lines += [f"    {name:32} {FINDINGS[name].meaning}" for name in findings]
     return "\n".join(lines) + "\n"
+
+
+def _of(finding: FindingCode) -> str:
+    return "" if finding.contract == "v1" else f" of {finding.contract}"
 
 
 def index() -> str:

@@ -60,6 +60,7 @@ __all__ = [
     "FORMAT",
     "GATE_ROLES",
     "ROLES",
+    "ROLES_V2",
     "PinnedArtifact",
     "Pins",
     "parse_artifacts",
@@ -72,10 +73,13 @@ __all__ = [
 FORMAT = "kvint2eval-pins/v1"
 
 ROLES = ("artifact", "recipe_artifact", "model", "runtime")
-"""The objects of a record that carry a digest, in declared order."""
+"""The objects of a v1 record that carry a digest, in declared order."""
+
+ROLES_V2 = ("producer", "paper", "kernel-source", "kernel", "weights", "file")
+"""The roles of a v2 record's artifacts."""
 
 GATE_ROLES = ("record", "producer", "kernel-source", "kernel", "weights", "paper", "file")
-"""What else may be pinned: the docs gate holds it, and adjudication passes over it.
+"""What else may be pinned: the docs gate holds it; of these, adjudication holds the roles of v2 records.
 
 The list is closed. A misspelt role would otherwise be a pin that nobody holds.
 """
@@ -149,12 +153,26 @@ class Pins(msgspec.Struct, frozen=True):
 
     def _bind_role(self, record: layout.Record, role: str) -> tuple[Binding, Finding | None]:
         part: Any = getattr(record, role)
-        stated: str = part.sha256
         identity = part.kernel if role == "runtime" else part.id
-        holding = [pin for pin in self.artifacts if pin.holds_for(role, identity, part.version)]
+        return self.bind_digest(role, identity, part.version, part.sha256, f"/{role}/sha256")
+
+    def bind_digest(
+        self, role: str, identity: str, version: str, stated: str, pointer: str
+    ) -> tuple[Binding, Finding | None]:
+        """How far one digest of a record is bound, and its mismatch if it has one.
+
+        Parameters
+        ----------
+        role, identity, version
+            What the digest is of.
+        stated
+            The digest as the record states it.
+        pointer
+            JSON pointer of the digest.
+        """
+        holding = [pin for pin in self.artifacts if pin.holds_for(role, identity, version)]
         if not holding:
             return Binding(role, stated, "declared", why="no pin names it"), None
-        pointer = f"/{role}/sha256"
         pin = next((pin for pin in holding if pin.sha256 == stated), holding[0])
         if pin.sha256 != stated:
             why = f"pinned is {pin.sha256}"
@@ -266,7 +284,7 @@ def parse_pins(tables: Mapping[str, Any], root: Path) -> Pins:
     PinsError
         A table, a key or a value is not allowed.
     """
-    return Pins(parse_artifacts(tables, root, ROLES))
+    return Pins(parse_artifacts(tables, root, ROLES + ROLES_V2))
 
 
 def parse_artifacts(

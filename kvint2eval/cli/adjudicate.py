@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from kvint2eval.cli.common import Subcommands
     from kvint2eval.inputs import Input
     from kvint2eval.pins import Pins
+    from kvint2eval.policy import Policy
     from kvint2eval.report import Report, Tally
+    from kvint2eval.root import Root
 
 FORMATS = ("text", "json", "jsonl", *CI_FORMATS)
 
@@ -39,6 +41,16 @@ def add(commands: Subcommands) -> None:
     command.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, or - for standard input")
     command.add_argument(
         "--pins", metavar="FILE", help="pins file (TOML) to hold the records' digests against"
+    )
+    command.add_argument(
+        "--root",
+        metavar="DIR",
+        help="folder that the paths of v2 records are relative to: their files are rehashed",
+    )
+    command.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="policy file (TOML): every record needs the signatures it asks for, in PATH.dsse beside it",
     )
     command.add_argument(
         "--format",
@@ -78,7 +90,12 @@ def run(arguments: argparse.Namespace) -> int:
     from kvint2eval.batch import Judge  # noqa: PLC0415
     from kvint2eval.inputs import collect  # noqa: PLC0415
 
-    judge = Judge(_report(arguments), read_pins_or_complain(arguments.pins))
+    judge = Judge(
+        _report(arguments),
+        read_pins_or_complain(arguments.pins),
+        _root(arguments.root),
+        _policy(arguments.policy),
+    )
     inputs, errors = collect(arguments.paths, lines=arguments.lines)
     for message in errors:
         complain(message)
@@ -122,6 +139,30 @@ def read_pins_or_complain(path: str | None) -> Pins | None:
     try:
         return read_pins(path)
     except PinsError as error:
+        raise CannotJudge(str(error)) from error
+
+
+def _root(path: str | None) -> Root | None:
+    if path is None:
+        return None
+    from kvint2eval.errors import InputError  # noqa: PLC0415
+    from kvint2eval.root import Root  # noqa: PLC0415
+
+    try:
+        return Root(path)
+    except InputError as error:
+        raise CannotJudge(str(error)) from error
+
+
+def _policy(path: str | None) -> Policy | None:
+    if path is None:
+        return None
+    from kvint2eval.errors import PolicyError  # noqa: PLC0415
+    from kvint2eval.policy import read_policy  # noqa: PLC0415
+
+    try:
+        return read_policy(path)
+    except PolicyError as error:
         raise CannotJudge(str(error)) from error
 
 

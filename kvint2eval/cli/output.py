@@ -38,19 +38,20 @@ def opened(path: str | None) -> Iterator[int]:
         return
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    if target.is_dir():
+        raise CannotJudge(f"--output {target}: found a folder, allowed: a file")
     try:
-        if target.is_dir():
-            raise CannotJudge(f"--output {target}: found a folder, allowed: a file")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
-    except OSError as error:
-        raise CannotJudge(f"--output {target}: {error.strerror or error}") from error
-    try:
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise CannotJudge(f"--output {target}: {error.strerror or error}") from error
         try:
             yield descriptor
         finally:
             os.close(descriptor)
         temporary.replace(target)
     finally:
+        # Also after an interrupt that came with the opening.
         temporary.unlink(missing_ok=True)
 
 

@@ -187,7 +187,7 @@ class Gate:
         if artifact.file_sha256 is None:
             found = (
                 GateFinding(
-                    "artifact-missing",
+                    "file-missing",
                     self._file.path,
                     line,
                     name,
@@ -198,7 +198,7 @@ class Gate:
         elif artifact.file_sha256 != artifact.sha256 and not self._is_update:
             found = (
                 GateFinding(
-                    "artifact-changed", self._file.path, line, name, artifact.file_sha256, artifact.sha256
+                    "file-changed", self._file.path, line, name, artifact.file_sha256, artifact.sha256
                 ),
             )
         return Binding("artifact", name, self._file.path, found)

@@ -15,8 +15,8 @@ class GateCode(NamedTuple):
 _UPDATE = "If the change is meant, run kvint2eval gate --update; else restore what was changed."
 
 GATE_FINDINGS: dict[str, GateCode] = {
-    "artifact-changed": GateCode("A pinned file has another digest than the pins file states.", _UPDATE),
-    "artifact-missing": GateCode(
+    "file-changed": GateCode("A pinned file has another digest than the pins file states.", _UPDATE),
+    "file-missing": GateCode(
         "A pinned file is gone or is no regular file.",
         "Restore the file, mend the path in the pins file, or say there why its digest is unbindable.",
     ),

@@ -5,7 +5,7 @@ A GPU backend has the same methods over device arrays; queries and outputs cross
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from producer.rotation import Rotation
     from producer.source import KVSource
 
-__all__ = ["Backend", "PackedCache", "RotatedCache", "RuntimeInfo"]
+__all__ = ["Backend", "PackedCache", "RotatedCache", "RuntimeInfo", "SplittingBackend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +122,18 @@ class Backend(Protocol):
 
     def nmse(self, observed: "Float32Array", reference: "Float32Array") -> "Float64Array":
         """Return the NMSE of every query, float64, shape (Q,)."""
+        ...
+
+
+@runtime_checkable
+class SplittingBackend(Protocol):
+    """A backend that can read keys and values from different caches."""
+
+    def attend_packed_keys(
+        self, cache: PackedCache, values: RotatedCache, queries: "Float32Array"
+    ) -> "Float32Array":
+        """Return head outputs that read packed keys and float values, float32, shape of `queries`.
+
+        Both caches have one rotation, and the heads are rotated as the values are.
+        """
         ...

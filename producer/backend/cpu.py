@@ -273,6 +273,31 @@ class NumpyBackend:
         merged = merge_partials(_each(work, len(own.blocks)))
         return _by_query(merged[:, 0])
 
+    def attend_packed_keys(
+        self, cache: "PackedCache", values: "RotatedCache", queries: "Float32Array"
+    ) -> "Float32Array":
+        """Return head outputs of packed keys and float values; see `SplittingBackend.attend_packed_keys`."""
+        own, floats = cast("NumpyPackedCache", cache), cast("NumpyRotatedCache", values)
+        scaled = _scaled_queries(queries, own.rotation, own.group_size)
+
+        def work(index: int) -> Partial:
+            block, plain = own.blocks[index], floats.source.block(index)
+            unit = block.scale / dialect.LEVELS_PER_SCALE
+            rows = (1, -1, own.group_size, plain.shape[3])
+            ones = np.ones((1, *unit.shape[2:]), dtype=np.float32)
+            return partial_attention(
+                scaled[:, None],
+                block.packed.shape[3],
+                lambda head: (
+                    self._unpacked_levels(block.packed[head, 0], own.group_size)[None],
+                    unit[head, 0][None],
+                ),
+                lambda head: (plain[head, 1].reshape(rows), ones),
+            )
+
+        merged = merge_partials(_each(work, len(own.blocks)))
+        return _by_query(merged[:, 0])
+
     def _unpacked_levels(self, packed: "UInt8Array", group_size: int) -> "Float32Array":
         """Return the levels 2·code - 3 of a packed tile, float32, shape (groups, group_size, tokens)."""
         quarter, tokens = packed.shape

@@ -58,7 +58,7 @@ def test_published_producer_digest_matches_the_producer(copy):
         artifact = place.artifact
         target = copy / artifact.path
         source = min(target.rglob("*.py")) if target.is_dir() else target
-        for path, code in ((source, "artifact-changed"), (copy / place.page, "digest-")):
+        for path, code in ((source, "file-changed"), (copy / place.page, "digest-")):
             before = path.read_bytes()
             if path == source:
                 path.write_bytes(before + b"# drift\n")
@@ -77,7 +77,7 @@ def test_every_bound_figure_of_this_project_is_noticed_when_its_record_changes(c
         before = path.read_bytes()
         path.write_bytes(before.replace(b"1", b"3"))  # every number and digest with a 1 in it
         changed = findings(copy)
-        assert any(one.code == "artifact-changed" for one in changed)
+        assert any(one.code == "file-changed" for one in changed)
         assert any(one.code == "figure-differs" for one in changed)
         path.write_bytes(before)
 

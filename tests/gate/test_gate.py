@@ -83,7 +83,7 @@ def test_an_edited_record_is_refused_at_its_pin_and_at_each_figure(folder, capfd
     assert code == 1
     changed = sha256_hex((folder / "records/l4.json").read_bytes())
     assert seen == [
-        ("artifact-changed", "kvint2eval-pins.toml", 5, changed, sha256_hex(published())),
+        ("file-changed", "kvint2eval-pins.toml", 5, changed, sha256_hex(published())),
         ("figure-differs", "docs/run.md", 13, "52.353732 ± 51.571284", "52.353732 ± 51.500000"),
     ]
 
@@ -91,7 +91,7 @@ def test_an_edited_record_is_refused_at_its_pin_and_at_each_figure(folder, capfd
 def test_an_edited_artifact_is_refused_though_no_page_changed(folder, capfd):
     (folder / "kernels/q.cu").write_bytes(site.KERNEL + b"//\n")
     code, seen = findings(capfd)
-    assert (code, [one[0] for one in seen]) == (1, ["artifact-changed"])
+    assert (code, [one[0] for one in seen]) == (1, ["file-changed"])
 
 
 def test_a_text_artifact_of_a_crlf_checkout_is_the_same(folder, capfd):
@@ -104,8 +104,8 @@ def test_a_text_artifact_of_a_crlf_checkout_is_the_same(folder, capfd):
 @pytest.mark.parametrize(
     ("name", "codes"),
     [
-        ("records/l4.json", ["artifact-missing"] + ["pointer-missing"] * 11),
-        ("kernels/q.cu", ["artifact-missing"]),
+        ("records/l4.json", ["file-missing"] + ["pointer-missing"] * 11),
+        ("kernels/q.cu", ["file-missing"]),
         ("docs/run.md", ["page-unreadable"] * 14),
         ("README.md", ["page-unreadable"] * 2),
     ],
@@ -228,7 +228,7 @@ def test_a_record_that_is_no_json_is_refused(folder, capfd):
     (folder / "records/l4.json").write_text("{")
     code, seen = findings(capfd)
     assert code == 1
-    assert {one[0] for one in seen} == {"artifact-changed", "pointer-missing"}
+    assert {one[0] for one in seen} == {"file-changed", "pointer-missing"}
 
 
 @pytest.mark.parametrize("update", [[], ["--update"]])

@@ -161,7 +161,7 @@ def test_update_leaves_a_pins_file_whose_lines_it_cannot_tell(folder, capfd, old
     (folder / "kernels/q.cu").write_bytes(b"// new\n")
     capfd.readouterr()
     assert main(["gate", "--update"]) == 1
-    assert "artifact-changed" in capfd.readouterr().out
+    assert "file-changed" in capfd.readouterr().out
     assert path.read_text() == text
 
 

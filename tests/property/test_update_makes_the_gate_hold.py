@@ -44,7 +44,7 @@ def test_update_makes_the_gate_hold(figures, rotation, driver):
         record["metrics"]["selected_rotation"] = rotation
         record["runtime"]["driver"] = driver
         (path.parent / "records/l4.json").write_text(json.dumps(record))
-        assert "artifact-changed" in codes(path)
+        assert "file-changed" in codes(path)
         assert update(read_gate_file(path), [])
         assert codes(path) == []
         assert update(read_gate_file(path), []) == []

@@ -12,12 +12,13 @@ ROOT = Path(__file__).resolve().parents[2]
 _SCRUBBED = ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "NO_COLOR", "TERM", "COLUMNS")
 
 
-def report(name: str) -> bytes:
-    """Report in one format on all records of testdata/records/v1."""
+def report(name: str, version: str = "v1") -> bytes:
+    """Report in one format on all records of testdata/records of a contract."""
     environment = {key: value for key, value in os.environ.items() if key not in _SCRUBBED}
     environment["SOURCE_DATE_EPOCH"] = "0"
-    arguments = ["adjudicate", "testdata/records/v1/supported", "testdata/records/v1/delegate"]
-    arguments += ["testdata/records/v1/unsupported", "--format", name]
+    folder = f"testdata/records/{version}"
+    arguments = ["adjudicate", f"{folder}/supported", f"{folder}/delegate"]
+    arguments += [f"{folder}/unsupported", "--format", name]
     done = subprocess.run(
         [sys.executable, "-m", "kvint2eval", *arguments],
         cwd=ROOT,

@@ -36,7 +36,8 @@ def codes() -> bytes:
             lines += ["\n| finding | step | meaning | example | mend |", "|---|---|---|---|---|"]
         for code, finding in findings.items():
             example = EXAMPLES[code].replace("|", "\\|")
-            lines.append(f"| `{code}` | {finding.step} | {finding.meaning} | {example} | {finding.mend} |")
+            step = f"{'' if finding.contract == 'v1' else 'v2: '}{finding.step}"
+            lines.append(f"| `{code}` | {step} | {finding.meaning} | {example} | {finding.mend} |")
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -102,6 +103,15 @@ output can be forged.
 | `witness_sha256` | the witness digest as computed, empty when the steps ended before it |
 | `bindings` | null without pins, else one a digest: `role`, `sha256`, `level`, `path`, `why` |
 | `record` | contract version, pins, runtime, hardware, recipe, evidence; `metrics` only when supported; else null |
+
+A record of contract v2 gives its line further members, and so does a policy:
+
+| member | content |
+|---|---|
+| `record` | all but the measurements; summaries, storage and the claims that stand only when supported |
+| `claims` | null, or one a claim: `pointer`, `metric`, `stands`, `finding` (why it is refused, else null) |
+| `basis` | null, or what the figures rest on: `recomputed` here, only `reported` |
+| `signers` | with a policy: the key ids whose signatures were verified |
 
 `json` prints one document: `format` (`kvint2eval-verdicts/v1`), `verdicts` (the lines above) and `tally`.
 

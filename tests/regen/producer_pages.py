@@ -29,6 +29,13 @@ was before.
 
 ## What a run writes
 
+With `--contract v2`, **RECORD** is a [v2 record](contract-v2.md) and holds everything itself: the trials with
+their squared errors, split into the parts of keys and values ([E20](numerics.md)), the calibration by query,
+null checks, stored bytes, and one claim, that the selected arm has less error than the baseline, with its
+interval ([E21](numerics.md)). Query ids are the places of the queries in the order in which they are drawn.
+`rederive` compares such a record trial by trial and says what was re-derived, what the adjudicator recomputes,
+and what is only reported. Without `--contract`:
+
 **RECORD** is a v1 record. Its `artifact` is `kvint2eval-producer` with the package's version and the digest of
 the producer's source; `runtime.sha256` is the same digest, since the source is the program. From a checkout:
 
