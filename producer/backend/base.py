@@ -33,6 +33,8 @@ class RuntimeInfo:
         Name of the GPU, empty without one.
     gpu_memory_bytes : int
         0 without a GPU.
+    sha256 : str
+        Digest of the compiled program; empty where the producer's source is what runs.
     """
 
     name: str
@@ -41,6 +43,7 @@ class RuntimeInfo:
     kernel: str
     gpu: str
     gpu_memory_bytes: int
+    sha256: str = ""
 
 
 class PackedCache(Protocol):
