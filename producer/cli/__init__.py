@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from producer.cli import audit, doctor, rederive, run
+from producer.cli import audit, doctor, kernels, rederive, run
 from producer.cli.common import COULD_NOT_JUDGE, DELEGATE, INTERRUPTED, complain, print_delegation
 from producer.errors import BackendUnavailableError, ProducerError
 
@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kvint2eval-producer {package_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for subcommand in (run, rederive, audit, doctor):
+    for subcommand in (run, rederive, audit, doctor, kernels):
         subcommand.add(commands)
     return parser
 

@@ -303,6 +303,11 @@ def _nvrtc() -> _Nvrtc:
     tried = []
     for candidate in _library_candidates():
         try:
+            # NVRTC opens its second library by name alone; one that is already loaded is found.
+            for builtins in (
+                sorted(Path(candidate).parent.glob("libnvrtc-builtins.so.*")) if "/" in candidate else ()
+            ):
+                ctypes.CDLL(str(builtins))
             return _Nvrtc(ctypes.CDLL(candidate))
         except OSError as error:
             tried.append(str(error))

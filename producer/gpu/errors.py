@@ -2,19 +2,18 @@
 
 The tree::
 
-    ProducerError
-    ├── KernelCompileError          a kernel does not compile; carries the compiler's log
-    ├── DeviceMemoryError           (a MemoryLimitError) the device's memory is too small
-    └── BackendUnavailableError
-        ├── CompilerMissingError    no NVRTC library is found
-        ├── NoCudaError             CuPy or a CUDA device is missing
-        ├── DriverTooOldError       the driver cannot run this CUDA
-        └── UnpinnedKernelError     the compiled program is not one of the pins file
+    BackendUnavailableError
+    ├── CompilerMissingError    no NVRTC library is found
+    ├── KernelCompileError      a kernel does not compile; carries the compiler's log
+    ├── NoCudaError             CuPy or a CUDA device is missing
+    ├── DriverTooOldError       the driver cannot run this CUDA
+    ├── UnpinnedKernelError     the compiled program is not one of the pins file
+    └── DeviceMemoryError       (also a MemoryLimitError) the device's memory is too small
 
-`run` turns a `BackendUnavailableError` into the typed delegate result.
+In each case the work is valid and another machine can do it, so `run` gives the typed delegate result.
 """
 
-from producer.errors import BackendUnavailableError, MemoryLimitError, ProducerError
+from producer.errors import BackendUnavailableError, MemoryLimitError
 
 __all__ = [
     "CompilerMissingError",
@@ -26,7 +25,7 @@ __all__ = [
 ]
 
 
-class KernelCompileError(ProducerError):
+class KernelCompileError(BackendUnavailableError):
     """A kernel does not compile.
 
     Attributes
@@ -56,5 +55,5 @@ class UnpinnedKernelError(BackendUnavailableError):
     """The compiled program, its compiler or its architecture is not in the pins file."""
 
 
-class DeviceMemoryError(MemoryLimitError):
+class DeviceMemoryError(MemoryLimitError, BackendUnavailableError):
     """The device's memory is too small for what was asked."""
