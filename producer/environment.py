@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import platform
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,7 @@ def collect_environment(threads: int) -> dict[str, object]:
     Parameters
     ----------
     threads : int
-        Worker threads of the run.
+        Cores that the run used.
     """
     return {
         "os": os_name(),
@@ -91,10 +90,17 @@ def _cgroup_available() -> int | None:
 
 
 def peak_rss_bytes() -> int | None:
-    """Return the largest resident size of this process so far, or None where it cannot be read."""
+    """Return the largest resident size of this process so far, or None where it cannot be read.
+
+    From the process's own status, not from `getrusage`: that one counts what the process held before it
+    started its program.
+    """
     try:
-        import resource  # noqa: PLC0415 - not on every system
-    except ImportError:
+        text = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError:
         return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key == "VmHWM":
+            return int(value.split()[0]) * 1024
+    return None

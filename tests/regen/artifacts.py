@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.regen import decoder, golden, pages, pins, records, schema
+from tests.regen import decoder, golden, pages, pins, records, schema, testdata_page
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,5 +35,6 @@ def artifacts() -> Iterator[Artifact]:
     for case in records.cases():
         yield Artifact(f"{records.FOLDER}/{case.path}", lambda data=case.data: data)
     yield Artifact("testdata/manifest-v1.jsonl", records.manifest)
+    yield Artifact("testdata/README.md", testdata_page.render)
     for name, suffix in (("text", "txt"), ("jsonl", "jsonl"), ("json", "json")):
         yield Artifact(f"testdata/golden/report/v1.{suffix}", lambda name=name: golden.report(name))
