@@ -6,8 +6,8 @@ from producer.metrics import nmse
 
 
 @pytest.mark.parametrize(("count", "heads", "output_dim"), [(1, 4, 128), (3, 2, 300), (2, 1, 1)])
-def test_project_is_the_correctly_rounded_product(shim, count, heads, output_dim):
-    device = shim(128, 128)
+def test_project_is_the_correctly_rounded_product(device_of, count, heads, output_dim):
+    device = device_of(128, 128)
     rng = np.random.default_rng(41)
     x = rng.standard_normal((count, heads, 128)).astype(np.float32)
     w_o = rng.standard_normal((heads, 128, output_dim)).astype(np.float32)
@@ -19,8 +19,8 @@ def test_project_is_the_correctly_rounded_product(shim, count, heads, output_dim
 
 
 @pytest.mark.parametrize("width", [1, 128, 1000])
-def test_squared_error_sums_are_those_of_the_nmse(shim, width):
-    device = shim(128, 128)
+def test_squared_error_sums_are_those_of_the_nmse(device_of, width):
+    device = device_of(128, 128)
     rng = np.random.default_rng(42)
     a, b = rng.standard_normal((2, 5, width)).astype(np.float32)
     b[4] = 0

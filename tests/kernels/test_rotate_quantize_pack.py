@@ -36,42 +36,42 @@ def signs_of(head_dim, seed=3):
 
 @pytest.mark.parametrize(("head_dim", "group_size"), VARIANTS)
 @pytest.mark.parametrize("ratio", RATIOS)
-def test_edge_set_is_bit_equal(shim, head_dim, group_size, ratio):
+def test_edge_set_is_bit_equal(device_of, head_dim, group_size, ratio):
     x = np.stack(list(edge_rows(head_dim).values()))[None]
-    same(run(shim(head_dim, group_size), x, ratio), packed_twin(x, ratio, group_size))
+    same(run(device_of(head_dim, group_size), x, ratio), packed_twin(x, ratio, group_size))
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
-def test_codes_change_at_the_same_float(shim, ratio):
+def test_codes_change_at_the_same_float(device_of, ratio):
     x = around_edges(128, ratio, seed=round(100 * ratio))[None]
-    found, wanted = run(shim(128, 128), x, ratio), packed_twin(x, ratio, 128)
+    found, wanted = run(device_of(128, 128), x, ratio), packed_twin(x, ratio, 128)
     same(found, wanted)
     # The case must reach both sides of every edge.
     assert set(np.unique(wanted[0].ravel() & 3)) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(("head_dim", "group_size"), VARIANTS)
-def test_signed_hadamard_is_bit_equal(shim, head_dim, group_size):
+def test_signed_hadamard_is_bit_equal(device_of, head_dim, group_size):
     rng = np.random.default_rng(11)
     x = rng.standard_normal((2, 37, head_dim)).astype(np.float32)
     # "large" would overflow in the transform, on both sides.
     x[0, :11] = np.stack([row for name, row in edge_rows(head_dim).items() if name != "large"])
     signs = signs_of(head_dim)
     wanted = packed_twin(SignedHadamard(signs).rotate(x), 0.8, group_size)
-    same(run(shim(head_dim, group_size), x, 0.8, signs=signs), wanted)
+    same(run(device_of(head_dim, group_size), x, 0.8, signs=signs), wanted)
 
 
-def test_mean_is_taken_off_before_the_rotation(shim):
+def test_mean_is_taken_off_before_the_rotation(device_of):
     rng = np.random.default_rng(12)
     x = (rng.standard_normal((3, 21, 128)) + 5).astype(np.float32)
     mean = x.mean(axis=1)
     signs = signs_of(128)
     wanted = packed_twin(SignedHadamard(signs).rotate(x - mean[:, None]), 0.9, 128)
-    same(run(shim(128, 128), x, 0.9, signs=signs, mean=mean), wanted)
+    same(run(device_of(128, 128), x, 0.9, signs=signs, mean=mean), wanted)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_16_bit_inputs_are_widened_exactly(shim, dtype):
+def test_16_bit_inputs_are_widened_exactly(device_of, dtype):
     rng = np.random.default_rng(13)
     values = (rng.standard_normal((1, 40, 128)) * np.exp(3 * rng.standard_normal((1, 40, 1)))).astype(
         np.float32
@@ -88,13 +88,14 @@ def test_16_bit_inputs_are_widened_exactly(shim, dtype):
         wide = widen_bfloat16(x)
     signs = signs_of(128)
     same(
-        run(shim(128, 128), x, 0.85, signs=signs), packed_twin(SignedHadamard(signs).rotate(wide), 0.85, 128)
+        run(device_of(128, 128), x, 0.85, signs=signs),
+        packed_twin(SignedHadamard(signs).rotate(wide), 0.85, 128),
     )
 
 
 @pytest.mark.parametrize(("head_dim", "group_size"), [(128, 128), (16, 16), (512, 128)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_dense_matrix_is_bit_equal(shim, head_dim, group_size, dtype):
+def test_dense_matrix_is_bit_equal(device_of, head_dim, group_size, dtype):
     rng = np.random.default_rng(14)
     x = rng.standard_normal((2, 19, head_dim)).astype(dtype)
     mean = rng.standard_normal((2, head_dim)).astype(np.float32)
@@ -102,7 +103,7 @@ def test_dense_matrix_is_bit_equal(shim, head_dim, group_size, dtype):
         np.float32
     )
     wanted = packed_twin(rotate_dense(x.astype(np.float32) - mean[:, None], matrix), 0.9, group_size)
-    same(run(shim(head_dim, group_size), x, 0.9, matrix=matrix, mean=mean), wanted)
+    same(run(device_of(head_dim, group_size), x, 0.9, matrix=matrix, mean=mean), wanted)
 
 
 def test_dense_twin_multiplies_by_the_matrix():
@@ -114,8 +115,8 @@ def test_dense_twin_multiplies_by_the_matrix():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("rotated", [False, True])
-def test_infinite_and_nan_rows_are_reported(shim, bad, rotated):
-    device = shim(128, 128)
+def test_infinite_and_nan_rows_are_reported(device_of, bad, rotated):
+    device = device_of(128, 128)
     x = np.ones((1, 300, 128), np.float32)
     x[0, 299, 127] = bad
     out = launch.empty_packed(device, (1, 300))
@@ -124,8 +125,8 @@ def test_infinite_and_nan_rows_are_reported(shim, bad, rotated):
     assert device.download(out.nonfinite)[0] == 1
 
 
-def test_rotate_is_bit_equal_and_may_work_in_place(shim):
-    device = shim(128, 128)
+def test_rotate_is_bit_equal_and_may_work_in_place(device_of):
+    device = device_of(128, 128)
     x = np.random.default_rng(16).standard_normal((2, 33, 128)).astype(np.float32)
     signs = signs_of(128)
     on_device = device.upload(x)
@@ -134,8 +135,8 @@ def test_rotate_is_bit_equal_and_may_work_in_place(shim):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_order_of_threads_changes_nothing(shim, seed):
-    device = shim(128, 32)
+def test_order_of_threads_changes_nothing(device_of, seed):
+    device = device_of(128, 32)
     x = np.random.default_rng(17).standard_normal((2, 50, 128)).astype(np.float32)
     signs = signs_of(128)
     wanted = run(device, x, 0.9, signs=signs)
@@ -156,7 +157,7 @@ def test_order_of_threads_changes_nothing(shim, seed):
         (np.ones((1, 4, 128), np.float32), float("nan"), "clip ratio nan is not allowed"),
     ],
 )
-def test_wrong_arguments_are_refused_before_a_launch(shim, x, ratio, message):
-    device = shim(128, 128)
+def test_wrong_arguments_are_refused_before_a_launch(device_of, x, ratio, message):
+    device = device_of(128, 128)
     with pytest.raises(SpecError, match=message):
         launch.rotate_quantize_pack(device, x, ratio, launch.empty_packed(device, (1, 4)))

@@ -7,8 +7,8 @@ from producer.quantize.symmetric_absmax_clip import dequantize
 
 
 @pytest.mark.parametrize(("head_dim", "group_size"), [(128, 128), (128, 32), (16, 16)])
-def test_unpack_and_dequantize_equal_the_cpu(shim, head_dim, group_size):
-    device = shim(head_dim, group_size)
+def test_unpack_and_dequantize_equal_the_cpu(device_of, head_dim, group_size):
+    device = device_of(head_dim, group_size)
     rng = np.random.default_rng(21)
     codes = rng.integers(0, 4, (2, 77, head_dim), dtype=np.uint8)
     scales = rng.lognormal(0, 3, (2, 77, head_dim // group_size)).astype(np.float32)
@@ -22,8 +22,8 @@ def test_unpack_and_dequantize_equal_the_cpu(shim, head_dim, group_size):
     np.testing.assert_array_equal(device.download(values).view(np.uint32), wanted.view(np.uint32))
 
 
-def test_every_byte_is_unpacked_low_bits_first(shim):
-    device = shim(128, 128)
+def test_every_byte_is_unpacked_low_bits_first(device_of):
+    device = device_of(128, 128)
     packed = np.arange(256, dtype=np.uint8)
     out = device.empty((1024,), np.uint8)
     launch.unpack(device, device.upload(packed), out)

@@ -11,7 +11,7 @@
 // depends on how blocks are scheduled, so the same device gives the same bits again.
 //
 // A `Cache` reads tokens; see PackedCache (attend_packed.cu) and FloatCache (attend_float.cu):
-//   template <int ROWS> void score(Index token, const float (*query)[HEAD_DIM], const float (*query_sum)[GROUPS],
+//   template <int ROWS> void score(Index token, const float (*query)[HEAD_DIM], const float (*query_sum)[ROW_LANES],
 //                                  float (&score)[ROWS])
 //   float values(Index token, int row_lane, float (&x)[16])    levels and what one level is worth
 //   WORTH: a factor common to all values
@@ -45,7 +45,7 @@ template <int ROWS, class Cache>
 __device__ inline void attend_split(const Cache& cache, const float* queries, int rows, int group, Index seq_len,
                                     int split_tokens, float* top, float* total, float* sums) {
     __shared__ float query[ROWS][HEAD_DIM];
-    __shared__ float query_sum[ROWS][GROUPS];
+    __shared__ float query_sum[ROWS][ROW_LANES];  // of 16 channels each
     __shared__ float weight[ROWS][MAX_SPLIT_TOKENS];
     __shared__ float scratch[THREADS];
     __shared__ float warp_sums[THREADS / WARP][HEAD_DIM];
@@ -62,12 +62,12 @@ __device__ inline void attend_split(const Cache& cache, const float* queries, in
             queries[row_offset(row, head, static_cast<int>(gridDim.y), group) + i % HEAD_DIM];
     }
     __syncthreads();
-    for (int i = thread; i < ROWS * GROUPS; i += THREADS) {
+    for (int i = thread; i < ROWS * ROW_LANES; i += THREADS) {
         float sum = 0.0f;
-        for (int c = 0; c < GROUP_SIZE; ++c) {
-            sum = sum + query[i / GROUPS][i % GROUPS * GROUP_SIZE + c];
+        for (int c = 0; c < LANE_CHANNELS; ++c) {
+            sum = sum + query[i / ROW_LANES][i % ROW_LANES * LANE_CHANNELS + c];
         }
-        query_sum[i / GROUPS][i % GROUPS] = sum;
+        query_sum[i / ROW_LANES][i % ROW_LANES] = sum;
     }
     __syncthreads();
 

@@ -20,7 +20,7 @@ struct FloatCache {
     const float* v;
 
     template <int ROWS>
-    __device__ void score(Index token, const float (*query)[HEAD_DIM], const float (*)[GROUPS],
+    __device__ void score(Index token, const float (*query)[HEAD_DIM], const float (*)[ROW_LANES],
                           float (&score)[ROWS]) const {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {

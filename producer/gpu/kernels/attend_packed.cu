@@ -10,8 +10,8 @@
 //           k_scales, v_scales  float32, shape (num_kv_heads, seq_len, GROUPS)
 // Out:      top, total, sums as attend.cuh
 // Rounding: float32 with fused multiply-adds. A code becomes the float32 1 + code/4 by placing its bits at the top of
-//           the mantissa: no conversion instruction. For keys, q.(code - 1.5)/4 = q.(1 + code/4) - 1.375 sum(q) per
-//           group; for values 1.375 is taken off each level, exactly, because weights are all positive and their
+//           the mantissa: no conversion instruction. For keys, q.(code - 1.5)/4 = q.(1 + code/4) - 1.375 sum(q),
+//           taken off per word so that the running sum stays small; for values 1.375 is taken off each level, exactly, because weights are all positive and their
 //           offset would drown the sum. One level of 1/4 is worth 8/3 of the scale.
 
 #include "attend.cuh"
@@ -52,7 +52,7 @@ struct PackedCache {
     const float* v_scales;
 
     template <int ROWS>
-    __device__ void score(Index token, const float (*query)[HEAD_DIM], const float (*query_sum)[GROUPS],
+    __device__ void score(Index token, const float (*query)[HEAD_DIM], const float (*query_sum)[ROW_LANES],
                           float (&score)[ROWS]) const {
         const Word* words = k_words + token * ROW_LANES;
 #pragma unroll
@@ -72,6 +72,12 @@ struct PackedCache {
                 load_words(words + w, loaded);
 #pragma unroll
                 for (int i = 0; i < LOADED_WORDS * LANE_CHANNELS; ++i) {
+                    if (i % LANE_CHANNELS == 0) {
+#pragma unroll
+                        for (int r = 0; r < ROWS; ++r) {
+                            dot[r] = fmaf(-OFFSET, query_sum[r][w + i / LANE_CHANNELS], dot[r]);
+                        }
+                    }
                     const float level = level_of(loaded[i / LANE_CHANNELS], i % LANE_CHANNELS);
 #pragma unroll
                     for (int r = 0; r < ROWS; ++r) {
@@ -82,7 +88,7 @@ struct PackedCache {
             const float unit = k_scales[token * GROUPS + g] * LEVEL_WORTH;
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) {
-                score[r] = fmaf(fmaf(-OFFSET, query_sum[r][g], dot[r]), unit, score[r]);
+                score[r] = fmaf(dot[r], unit, score[r]);
             }
         }
     }
