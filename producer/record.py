@@ -46,6 +46,7 @@ __all__ = [
     "read_record_file",
     "record_text",
     "source_digest",
+    "source_listing",
     "witness_of",
 ]
 
@@ -86,6 +87,14 @@ def delegation(detail: str, *, modeled: bool = False) -> Delegation:
     return Delegation(REASONS[reason].outcome.value, reason.value, detail)
 
 
+def source_listing() -> str:
+    """Return the listing of the producer's source whose digest is `source_digest`."""
+    root = Path(__file__).parent
+    files = [path for path in root.rglob("*") if path.suffix in {".py", ".cu", ".cuh"}]
+    names = {(Path("producer") / path.relative_to(root)).as_posix(): path for path in files}
+    return "".join(f"{sha256_text_file(names[name])}  {name}\n" for name in sorted(names))
+
+
 def source_digest() -> str:
     """Return the digest of the producer's source, reproducible from a checkout.
 
@@ -98,11 +107,7 @@ def source_digest() -> str:
 
         find producer -name '*.py' -o -name '*.cu' -o -name '*.cuh' | LC_ALL=C sort | xargs sha256sum | sha256sum
     """
-    root = Path(__file__).parent
-    files = [path for path in root.rglob("*") if path.suffix in {".py", ".cu", ".cuh"}]
-    names = {(Path("producer") / path.relative_to(root)).as_posix(): path for path in files}
-    listing = "".join(f"{sha256_text_file(names[name])}  {name}\n" for name in sorted(names))
-    return sha256_hex(listing.encode())
+    return sha256_hex(source_listing().encode())
 
 
 def specification_digest(spec: SliceSpec, protocol: ProtocolSpec) -> str:

@@ -207,6 +207,10 @@ class CudaDevice:
             limit_bytes=free,
         )
 
+    def program_bytes(self) -> bytes:
+        """Return the cubin; see `Device.program_bytes`."""
+        return self.program.cubin
+
     def describe(self) -> dict[str, object]:
         """Return device, driver, compiler and program; see `Device.describe`."""
         runtime, program = self.runtime, self.program

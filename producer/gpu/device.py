@@ -84,6 +84,10 @@ class Device(Protocol):
         """Raise `DeviceMemoryError` when the device has not so many bytes free."""
         ...
 
+    def program_bytes(self) -> bytes:
+        """Return the compiled program, whose digest is ``runtime.sha256``."""
+        ...
+
     def describe(self) -> dict[str, object]:
         """Return device, driver, compiler and program as names to JSON values, None where unknown."""
         ...

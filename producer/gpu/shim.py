@@ -66,7 +66,7 @@ class ShimProgram:
 
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
-        self.sha256 = hashlib.sha256(library.read_bytes()).hexdigest()
+        self.binary = library.read_bytes()
         self._launch = self._library.kv_shim_launch
 
     def launch(
@@ -201,7 +201,7 @@ class ShimDevice:
             kernel=KERNEL_NAME,
             gpu="",
             gpu_memory_bytes=0,
-            sha256=self._program.sha256,
+            sha256=hashlib.sha256(self._program.binary).hexdigest(),
         )
 
     def empty(self, shape: "Sequence[int]", dtype: "npt.DTypeLike") -> "npt.NDArray[Any]":
@@ -264,6 +264,10 @@ class ShimDevice:
                 limit_bytes=self._memory_bytes,
             )
 
+    def program_bytes(self) -> bytes:
+        """Return the shared library; see `Device.program_bytes`."""
+        return self._program.binary
+
     def describe(self) -> dict[str, object]:
         """Return what ran: the shim, no GPU."""
-        return {"device": "shim", "gpu": None, "program_sha256": self._program.sha256}
+        return {"device": "shim", "gpu": None, "program_sha256": self.runtime.sha256}
