@@ -5,6 +5,7 @@ times mean nothing.
 """
 
 import ctypes
+import functools
 import hashlib
 import re
 import shutil
@@ -162,6 +163,12 @@ def build_shim(variant: Variant | None = None, source: str | None = None) -> Shi
         return ShimProgram(library)
 
 
+@functools.cache
+def _built(variant: Variant) -> ShimProgram:
+    """Return the program of a variant, compiled once a process."""
+    return build_shim(variant)
+
+
 class ShimDevice:
     """A `producer.gpu.device.Device` whose memory is the host's and whose kernels run in the shim.
 
@@ -193,7 +200,7 @@ class ShimDevice:
         self.seed = seed
         self.blocks = blocks
         self._memory_bytes = memory_bytes
-        self._program = build_shim(self.variant)
+        self._program = _built(self.variant)
         self.runtime = RuntimeInfo(
             name="shim",
             version="1",

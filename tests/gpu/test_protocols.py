@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from producer.backend.base import RuntimeInfo
 from producer.backend.cpu import NumpyBackend
-from producer.gpu.compile import KERNEL_NAME, compile_program
+from producer.gpu.compile import KERNEL_NAME
 from producer.protocol import run_protocol
-from producer.record import build_record, record_text, witness_of
+from producer.record import build_record, witness_of
 from producer.spec import PAIRED, PUBLISHED, SliceSpec
 from tests.helpers import SHARED, published
 
@@ -77,12 +76,3 @@ def test_a_record_names_the_program_that_ran(kernel_backend):
     if record.runtime.name == "cuda":
         assert described["cubin_sha256"] == record.runtime.sha256
         assert record.hardware.gpu == described["gpu"]
-
-
-def test_the_runtime_digest_is_that_of_the_program_anyone_compiles():
-    """The form of a GPU's record, made without one: nothing here is an observation."""
-    runtime = RuntimeInfo(
-        "cuda", "12.9", "none", KERNEL_NAME, "no GPU", 1, compile_program("sm_89").cubin_sha256
-    )
-    record = build_record(run_protocol(SMALL, SHORT, NumpyBackend(1)), runtime)
-    assert json.loads(record_text(record))["runtime"]["sha256"] == compile_program("sm_89").cubin_sha256

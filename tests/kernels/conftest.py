@@ -6,9 +6,12 @@ import os
 import pytest
 
 from producer.errors import BackendUnavailableError
-from producer.gpu.compile import Variant
+from producer.gpu.compile import Variant, compile_program
 from producer.gpu.cuda import CudaDevice
 from producer.gpu.shim import ShimDevice, cxx_compiler
+
+#: NVRTC takes some seconds a program.
+cached_compile = functools.cache(compile_program)
 
 
 @functools.cache
