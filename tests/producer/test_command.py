@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from kvint2eval.adjudicate import adjudicate
+from kvint2eval import __version__, adjudicate
 from producer import cli
 from producer.backend.cpu import NumpyBackend
 from producer.cli.common import ProgressBar, memory_size
@@ -120,6 +120,13 @@ def test_more_rotations_than_sign_vectors_is_refused(tmp_path, capsys):
     )
     assert code == 2
     assert "only 8 sign vectors differ up to sign" in err
+
+
+def test_the_version_is_the_packages(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"kvint2eval-producer {__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["run", "-o", "x", "--seed", "a"], [], ["nothing"]])
