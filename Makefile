@@ -27,6 +27,9 @@ RUN := supported delegate unsupported/unsupported-method-unknown-rotation.json \
 run: $(VENV)/.base
 	@$(BIN)/kvint2eval adjudicate $(addprefix $(RECORDS)/,$(RUN)); status=$$?; \
 	echo "exit code $$status: at least one record is unsupported, as it should be"; test $$status -eq 1
+	@echo; echo "What the supported record does not say: its audit, which runs the computation that it names."
+	@$(BIN)/kvint2eval-producer audit $(RECORDS)/supported/l4-published.json; status=$$?; \
+	echo "exit code $$status: something was found, as it should be"; test $$status -eq 1
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --cov --cov-report=term
