@@ -17,7 +17,8 @@ __all__ = ["build_parser", "entry", "main"]
 _EPILOG = """\
 exit codes:
   0  done; all fields agree (rederive); nothing found (audit)
-  1  a deterministic field disagrees (rederive); something found (audit)
+  1  a deterministic field disagrees (rederive); something found (audit);
+     a program that is not pinned (kernels)
   2  could not judge: wrong usage, a file that cannot be read or written, a size that does not fit
   3  delegate: the work is valid, but needs what is not here (CUDA), or the figures were modeled
 
