@@ -13,7 +13,7 @@ from producer.gpu.compile import KERNEL_NAME, Variant, compile_program
 from producer.gpu.device import BLOCK_THREADS
 from producer.gpu.environment import cuda_version, read_clocks, read_driver_version
 from producer.gpu.errors import DeviceMemoryError, DriverTooOldError, NoCudaError
-from producer.gpu.pins import read_kernel_pins
+from producer.gpu.pins import compile_pinned, read_kernel_pins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,9 +99,11 @@ class CudaDevice:
         self._id = int(runtime.getDevice())
         properties = runtime.getDeviceProperties(self._id)
         capability = f"{properties['major']}{properties['minor']}"
-        self.program = compile_program(f"sm_{capability}", self.variant)
+        architecture = f"sm_{capability}"
         if require_pin:
-            read_kernel_pins().require(self.program, self.variant)
+            self.program = compile_pinned(architecture, self.variant, read_kernel_pins())
+        else:
+            self.program = compile_program(architecture, self.variant)
         self._module = self._load()
         self._functions: dict[str, Any] = {}
         self.blocks = int(properties["multiProcessorCount"]) * _BLOCKS_PER_PROCESSOR

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from producer.errors import SpecError
-from producer.gpu.compile import KERNEL_NAME, CompiledProgram, Variant
+from producer.gpu.compile import KERNEL_NAME, CompiledProgram, Variant, compile_program
 from producer.gpu.errors import UnpinnedKernelError
 
 if TYPE_CHECKING:
@@ -125,6 +125,36 @@ class KernelPins:
         kept = {pin.key: pin for pin in self.programs} if source_sha256 == self.source_sha256 else {}
         kept.update({pin.key: pin for pin in programs})
         return KernelPins(source_sha256, tuple(sorted(kept.values())))
+
+
+def compile_pinned(architecture: str, variant: Variant, pins: KernelPins) -> CompiledProgram:
+    """Return the program of an architecture, which is one of the pins.
+
+    Parameters
+    ----------
+    architecture : str
+    variant : Variant
+    pins : KernelPins
+
+    Raises
+    ------
+    UnpinnedKernelError
+        If it is not pinned.
+    CompilerMissingError, KernelCompileError
+        If it cannot be compiled.
+
+    Notes
+    -----
+    A program that differs is compiled once more before it is refused: one in some hundred compilations of the same
+    text was seen to give other bytes (docs/kernels.md, "Limits").
+    """
+    program = compile_program(architecture, variant)
+    try:
+        pins.require(program, variant)
+    except UnpinnedKernelError:
+        program = compile_program(architecture, variant)
+        pins.require(program, variant)
+    return program
 
 
 def read_kernel_pins(path: Path = PINS_FILE) -> KernelPins:

@@ -37,6 +37,7 @@ def cupy(monkeypatch):
         monkeypatch.setitem(sys.modules, "cupy", module)
         # Compiled once for all tests of this file.
         monkeypatch.setattr("producer.gpu.cuda.compile_program", cached_compile)
+        monkeypatch.setattr("producer.gpu.pins.compile_program", cached_compile)
         return module
 
     return place
@@ -158,7 +159,7 @@ def test_run_ends_with_the_typed_delegate_result(cupy, tmp_path, capsys, options
 
 def test_run_delegates_when_no_kernel_can_be_compiled(cupy, tmp_path, capsys, monkeypatch):
     cupy()
-    monkeypatch.setattr("producer.gpu.cuda.compile_program", compile_program)
+    monkeypatch.setattr("producer.gpu.pins.compile_program", compile_program)
     monkeypatch.setenv(LIBRARY_VARIABLE, "/nowhere/libnvrtc.so")
     _nvrtc.cache_clear()
     try:

@@ -1,6 +1,7 @@
 """NVRTC compiles the kernels on any machine; nothing here may be skipped."""
 
 import ctypes
+import dataclasses
 import re
 
 import numpy as np
@@ -11,7 +12,15 @@ from producer.gpu import compile as gpu_compile
 from producer.gpu import launch
 from producer.gpu.compile import KERNEL_FOLDER, Variant, compile_program, program_options, program_source
 from producer.gpu.errors import CompilerMissingError, KernelCompileError, UnpinnedKernelError
-from producer.gpu.pins import ARCHITECTURES, VARIANTS, KernelPins, ProgramPin, pins_text, read_kernel_pins
+from producer.gpu.pins import (
+    ARCHITECTURES,
+    VARIANTS,
+    KernelPins,
+    ProgramPin,
+    compile_pinned,
+    pins_text,
+    read_kernel_pins,
+)
 from tests.kernels.conftest import cached_compile
 
 KERNELS = {
@@ -25,11 +34,9 @@ SMALL = 'extern "C" __global__ void scale(float* x, float s) { x[0] = x[0] * s +
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_programs_are_the_pinned_ones(architecture):
-    pins = read_kernel_pins()
-    program = cached_compile(architecture, Variant())
+    program = compile_pinned(architecture, Variant(), read_kernel_pins())
     assert program.compiler == "12.9"
     assert program.log == ""
-    pins.require(program, Variant())
     names = set(re.findall(rb"\.text\.(\w+)", program.cubin))
     assert {name.decode() for name in names} == KERNELS
 
@@ -38,7 +45,7 @@ def test_programs_are_the_pinned_ones(architecture):
 @pytest.mark.parametrize("variant", VARIANTS[1:])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_programs_of_other_sizes_are_the_pinned_ones(architecture, variant):
-    read_kernel_pins().require(compile_program(architecture, variant), variant)
+    compile_pinned(architecture, variant, read_kernel_pins())
 
 
 def test_pins_cover_both_compilers_and_are_written_as_they_are():
@@ -148,6 +155,18 @@ def test_another_digest_for_the_same_compiler_is_named():
     pin = ProgramPin("12.9", "sm_90", 128, 128, "0" * 64)
     with pytest.raises(UnpinnedKernelError, match=f"pinned is {'0' * 64}: another build of the compiler"):
         KernelPins(program.source_sha256, (pin,)).require(program, Variant())
+
+
+def test_a_program_that_differs_is_compiled_once_more(monkeypatch):
+    good = cached_compile("sm_90", Variant())
+    bad = dataclasses.replace(good, cubin_sha256="0" * 64)
+    answers = [bad, good]
+    monkeypatch.setattr("producer.gpu.pins.compile_program", lambda *_: answers.pop(0))
+    assert compile_pinned("sm_90", Variant(), read_kernel_pins()) is good
+    answers = [bad, bad]
+    with pytest.raises(UnpinnedKernelError, match="another build of the compiler"):
+        compile_pinned("sm_90", Variant(), read_kernel_pins())
+    assert answers == []
 
 
 def test_pins_of_another_source_are_dropped_when_updated():
