@@ -4,6 +4,7 @@ CuPy's compiler is not used, and none of its own kernels: a run needs the driver
 """
 
 import importlib.util
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,10 @@ def require_cuda() -> Any:
     if importlib.util.find_spec("cupy") is None:
         raise NoCudaError("CuPy is not installed: pip install 'kvint2eval[gpu]' (gpu13 for CUDA 13)")
     try:
-        import cupy  # noqa: PLC0415 - only where it is installed
+        with warnings.catch_warnings():
+            # It warns of a missing toolkit, which is not used here.
+            warnings.simplefilter("ignore")
+            import cupy  # noqa: PLC0415 - only where it is installed
     except ImportError as error:
         raise NoCudaError(
             f"CuPy cannot be loaded ({error}): install one CuPy package alone, with its CUDA"
