@@ -86,22 +86,23 @@ class _Writer:
             self._unsupported += 1
         text = self._judge.report.one(source, verdict, is_first=self.records_before == 0)
         self.records_before += 1
-        self._parts.append(text)
-        self._bytes += len(text)
+        if text:
+            self._parts.append(text)
+            self._bytes += len(text)
         if self._bytes >= _BUFFER_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Hand on what is held."""
         if self._parts:
-            self._emit(b"".join(self._parts))
+            self._emit(self._judge.report.separator.join(self._parts))
             self._parts.clear()
             self._bytes = 0
 
     def error(self, message: str) -> None:
         """Report an input that cannot be judged, after all that stands before it."""
         self.flush()
-        self._emit(b"")
+        self._emit(self._judge.report.fault(message))
         self._errors += 1
         sys.stderr.write(f"kvint2eval: error: {safe(message)}\n")
         sys.stderr.flush()
@@ -160,11 +161,11 @@ def run_serial(
     judge
         Pins and report.
     emit
-        Takes the report, piece by piece.
+        Takes the report, piece by piece; `report.separator` stands between them.
     stdin
         Read where an input is `-`.
     """
-    writer = _Writer(judge, emit)
+    writer = _Writer(judge, _Separated(judge.report.separator, emit).write)
     line = 0
     for unit in units(inputs):
         if unit.source.path == STDIN:
@@ -236,7 +237,7 @@ def run_forked(inputs: list[Input], judge: Judge, descriptor: int, jobs: int) ->
         rings = (lines_ring, turn_ring)
         children.append(os.fork() or _worker(inputs, judge, descriptor, index, rings, tallies))
     os.write(lines_ring[0][1], _token(0, 0))
-    os.write(turn_ring[0][1], b"t")
+    os.write(turn_ring[0][1], _NOTHING_YET)
     for ring in (lines_ring, turn_ring, [tallies]):
         for _, write_end in ring:
             os.close(write_end)
@@ -277,7 +278,7 @@ def _worker(
         own = {lines_ring[index][0], turn_ring[index][0], lines_ring[following][1], turn_ring[following][1]}
         for end in {end for ring in rings for pair in ring for end in pair} - own:
             os.close(end)
-        turn = _Turn(turn_ring[index][0], turn_ring[following][1], descriptor)
+        turn = _Turn((turn_ring[index][0], turn_ring[following][1]), descriptor, judge.report.separator)
         writer = _Writer(judge, turn.write)
         last = sum(1 for _ in units(inputs)) - 1
         for number, unit in enumerate(units(inputs)):
@@ -309,23 +310,46 @@ def _receive(descriptor: int) -> tuple[int, int]:
     return int.from_bytes(token[:8], "little"), int.from_bytes(token[8:], "little")
 
 
+_NOTHING_YET = b"0"
+_SOMETHING = b"1"
+"""The turn to write carries whether a piece was written before, for a separator has to stand between two."""
+
+
+class _Separated:
+    """Writes pieces with a separator between those that are not empty."""
+
+    def __init__(self, separator: bytes, emit: Callable[[bytes], None], *, has_begun: bool = False) -> None:
+        self._separator = separator
+        self._emit = emit
+        self.has_begun = has_begun
+
+    def write(self, data: bytes) -> None:
+        self._emit(self._separator + data if data and self.has_begun else data)
+        self.has_begun = self.has_begun or bool(data)
+
+
 class _Turn:
     """The right to write, taken when there is something to write and given up at the end of a unit."""
 
-    def __init__(self, incoming: int, outgoing: int, descriptor: int) -> None:
-        self._incoming = incoming
-        self._outgoing = outgoing
+    def __init__(self, ring: tuple[int, int], descriptor: int, separator: bytes) -> None:
+        self._incoming, self._outgoing = ring
         self._descriptor = descriptor
+        self._pieces = _Separated(separator, self._write_all)
         self._is_mine = False
 
     def _take(self) -> None:
         if not self._is_mine:
-            if not os.read(self._incoming, 1):
+            token = os.read(self._incoming, 1)
+            if not token:
                 raise EOFError
+            self._pieces.has_begun = token == _SOMETHING
             self._is_mine = True
 
     def write(self, data: bytes) -> None:
         self._take()
+        self._pieces.write(data)
+
+    def _write_all(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(self._descriptor, view) :]
@@ -333,4 +357,4 @@ class _Turn:
     def pass_on(self) -> None:
         self._take()
         self._is_mine = False
-        os.write(self._outgoing, b"t")
+        os.write(self._outgoing, _SOMETHING if self._pieces.has_begun else _NOTHING_YET)

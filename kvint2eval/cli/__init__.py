@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from kvint2eval._version import __version__
-from kvint2eval.cli import adjudicate, diff, digest, explain, schema
+from kvint2eval.cli import adjudicate, diff, digest, explain, gate, report, schema
 from kvint2eval.cli.common import COULD_NOT_JUDGE, INTERRUPTED, CannotJudge, complain
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kvint2eval {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for subcommand in (adjudicate, explain, schema, digest, diff):
+    for subcommand in (adjudicate, report, gate, explain, schema, digest, diff):
         subcommand.add(commands)
     return parser
 

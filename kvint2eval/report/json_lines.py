@@ -14,6 +14,7 @@ import msgspec
 from kvint2eval.canonical import EMPTY_WITNESS
 from kvint2eval.codes import Outcome
 from kvint2eval.report.escape import ascii_json
+from kvint2eval.report.model import Report
 
 if TYPE_CHECKING:
     from kvint2eval.report.model import Source, Tally
@@ -91,7 +92,7 @@ def _record(verdict: Verdict) -> bytes:
     return canonical[: canonical.index(_METRICS)] + b"}"
 
 
-class JsonLines:
+class JsonLines(Report):
     """One verdict a line."""
 
     def start(self) -> bytes:
@@ -107,7 +108,7 @@ class JsonLines:
         return b""
 
 
-class JsonDocument:
+class JsonDocument(Report):
     """One document with all verdicts, one a line, and the tally."""
 
     def start(self) -> bytes:

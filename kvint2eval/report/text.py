@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvint2eval.codes import Outcome
 from kvint2eval.report.escape import safe
+from kvint2eval.report.model import Report
 
 if TYPE_CHECKING:
     from kvint2eval.report.model import Source, Tally
@@ -17,7 +18,7 @@ _COLOURS = {Outcome.SUPPORTED: "32", Outcome.UNSUPPORTED: "31", Outcome.DELEGATE
 _WIDTH = max(map(len, Outcome))
 
 
-class Text:
+class Text(Report):
     """Text for a terminal or a log.
 
     Parameters

@@ -11,6 +11,16 @@ from tests.regen import decoder, golden, pages, pins, producer_pages, records, s
 ROOT = Path(__file__).resolve().parents[2]
 
 
+GOLDEN = (
+    ("text", "txt"),
+    ("jsonl", "jsonl"),
+    ("json", "json"),
+    ("sarif", "sarif"),
+    ("junit", "xml"),
+    ("github", "github.txt"),
+)
+
+
 class Artifact(NamedTuple):
     """One generated file."""
 
@@ -37,5 +47,5 @@ def artifacts() -> Iterator[Artifact]:
         yield Artifact(f"{records.FOLDER}/{case.path}", lambda data=case.data: data)
     yield Artifact("testdata/manifest-v1.jsonl", records.manifest)
     yield Artifact("testdata/README.md", testdata_page.render)
-    for name, suffix in (("text", "txt"), ("jsonl", "jsonl"), ("json", "json")):
+    for name, suffix in GOLDEN:
         yield Artifact(f"testdata/golden/report/v1.{suffix}", lambda name=name: golden.report(name))

@@ -65,8 +65,8 @@ verdicts to a temporary file and renames it, so FILE is whole or as it was befor
 
 | code | meaning |
 |---|---|
-| 0 | every record is supported |
-| 1 | at least one record is unsupported |
+| 0 | every record is supported; with `--format sarif` also in place of 1 and 3 |
+| 1 | at least one record is unsupported; `gate`: a binding does not hold |
 | 2 | could not judge: wrong usage, an input that cannot be read, nothing to check, an internal fault |
 | 3 | no record is unsupported, at least one is delegated; `--accept-delegate` makes it 0 |
 
@@ -104,5 +104,17 @@ output can be forged.
 | `record` | contract version, pins, runtime, hardware, recipe, evidence; `metrics` only when supported; else null |
 
 `json` prints one document: `format` (`kvint2eval-verdicts/v1`), `verdicts` (the lines above) and `tally`.
+
+`sarif`, `junit` and `github` are for CI systems; docs/ci.md shows each in use.
+
+- `sarif`: SARIF 2.1.0. Unsupported records are results of level `error`, delegated ones of kind `open`, supported ones
+  none. Rule ids are the codes of the findings. The exit code is 0 unless the tool itself failed (2), because the
+  readers of SARIF take any other for a crash.
+- `junit`: JUnit XML. An unsupported record is a failure, a delegated one skipped with its reason, an input that could
+  not be judged an error. `SOURCE_DATE_EPOCH` sets the time stamp.
+- `github`: one annotation a finding, an error for an unsupported record and a warning for a delegated one. Where
+  `GITHUB_STEP_SUMMARY` names a file, the tally and a table of the findings are appended to it, up to 900 kB.
+
+What needs the tally first (`junit`, the step summary) waits in a temporary file, so memory stays bounded.
 
 """
