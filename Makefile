@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: run test lint bench mutants regen docs clean run-record
+.PHONY: run test lint bench mutants regen docs gpu gpu-dry-run clean run-record
 
 # The environment of a user: the package alone.
 $(VENV)/.base: pyproject.toml
@@ -62,5 +62,24 @@ regen: $(VENV)/.dev
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Tests, records and speed table of a machine with a GPU, below GPU_OUTPUT (docs/gpu-node.md). GPU_EXTRA=gpu13 for
+# CUDA 13. A GPU environment of its own, so that `make test` stays small.
+GPU_EXTRA ?= gpu
+GPU_OUTPUT ?= build/gpu
+GPU_VENV ?= .venv-gpu
+
+$(GPU_VENV)/.$(GPU_EXTRA): pyproject.toml
+	$(PYTHON) -m venv $(GPU_VENV)
+	$(GPU_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(GPU_VENV)/bin/python -m pip install --quiet --editable '.[$(GPU_EXTRA)]' --group test
+	touch $@
+
+gpu: $(GPU_VENV)/.$(GPU_EXTRA)
+	$(GPU_VENV)/bin/python -m producer.gpu.node --output $(GPU_OUTPUT)
+
+# The same steps without a GPU, on the C++ shim: nothing of it is an observation.
+gpu-dry-run: $(VENV)/.dev
+	$(BIN)/python -m producer.gpu.node --dry-run --output $(GPU_OUTPUT)-dry-run
+
 clean:
-	rm -rf $(VENV) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -65,8 +65,9 @@ class Arm:
         Digest of the float32 bytes of the evaluation queries that this arm saw.
     nmse : list of float
         By evaluation query.
-    decode_us : list of float
-        Wall time by evaluation query: rotation of the query, attention over the packed cache, W_O.
+    decode_us, host_decode_us : list of float
+        Time by evaluation query of attention over the packed cache and W_O: where it runs, and on the host with
+        the query's rotation; see `producer.backend.base.Decoded`.
     code_bytes, scale_bytes : int
         Bytes of the stored codes and scales, counted from the arrays.
     calibration_nmse : list of list of float
@@ -84,6 +85,7 @@ class Arm:
     queries_sha256: str = ""
     nmse: list[float] = field(default_factory=list)
     decode_us: list[float] = field(default_factory=list)
+    host_decode_us: list[float] = field(default_factory=list)
     code_bytes: int = 0
     scale_bytes: int = 0
     calibration_nmse: list[list[float]] = field(default_factory=list)
@@ -234,16 +236,16 @@ class ProtocolRun:
         packed = backend.quantize_pack(cache, arm.clip_ratio, group_size)
         arm.calibration_ms += 1e3 * (time.perf_counter() - start)
         arm.code_bytes, arm.scale_bytes = packed.code_bytes, packed.scale_bytes
-        arm.nmse, arm.decode_us = [], []
+        arm.nmse, arm.decode_us, arm.host_decode_us = [], [], []
         queries, references = self.evaluation[arm.index], self.evaluation_reference[arm.index]
         arm.queries_sha256 = hashlib.sha256(queries.tobytes()).hexdigest()
         outputs = []
         for index in range(len(queries)):
-            begin = time.perf_counter()
-            output = backend.project(backend.attend_packed(packed, queries[index : index + 1]), w_o)
-            arm.decode_us.append(1e6 * (time.perf_counter() - begin))
-            arm.nmse += backend.nmse(output, references[index : index + 1]).tolist()
-            outputs.append(output)
+            decoded = backend.decode(packed, queries[index : index + 1], w_o)
+            arm.decode_us.append(decoded.decode_us)
+            arm.host_decode_us.append(decoded.host_us)
+            arm.nmse += backend.nmse(decoded.outputs, references[index : index + 1]).tolist()
+            outputs.append(decoded.outputs)
         if self.keeps_errors:
             heads = self._key_outputs(arm, packed, cache, queries)
             arm.errors = split_errors(np.concatenate(outputs), backend.project(heads, w_o), references)

@@ -48,6 +48,7 @@ __all__ = [
     "read_record_file",
     "record_text",
     "source_digest",
+    "source_listing",
     "witness_of",
 ]
 
@@ -99,22 +100,27 @@ def delegation(detail: str, *, modeled: bool = False) -> Delegation:
     return Delegation(REASONS[reason].outcome.value, reason.value, detail)
 
 
+def source_listing() -> str:
+    """Return the listing of the producer's source whose digest is `source_digest`."""
+    root = Path(__file__).parent
+    files = [path for path in root.rglob("*") if path.suffix in {".py", ".cu", ".cuh"}]
+    names = {(Path("producer") / path.relative_to(root)).as_posix(): path for path in files}
+    return "".join(f"{sha256_text_file(names[name])}  {name}\n" for name in sorted(names))
+
+
 def source_digest() -> str:
     """Return the digest of the producer's source, reproducible from a checkout.
 
     Notes
     -----
-    SHA-256 of a listing: for every ``.py`` and ``.cu`` file below ``producer/``, in byte order of its path, the
-    SHA-256 of its text in LF form, two spaces, its path from the root of the project with ``/``, and a line end.
+    SHA-256 of a listing: for every ``.py``, ``.cu`` and ``.cuh`` file below ``producer/``, in byte order of its
+    path, the SHA-256 of its text in LF form, two spaces, its path from the root of the project with ``/``, and a
+    line end.
     In a checkout with LF line ends that is::
 
-        find producer -name '*.py' -o -name '*.cu' | LC_ALL=C sort | xargs sha256sum | sha256sum
+        find producer -name '*.py' -o -name '*.cu' -o -name '*.cuh' | LC_ALL=C sort | xargs sha256sum | sha256sum
     """
-    root = Path(__file__).parent
-    files = [path for path in root.rglob("*") if path.suffix in {".py", ".cu"}]
-    names = {(Path("producer") / path.relative_to(root)).as_posix(): path for path in files}
-    listing = "".join(f"{sha256_text_file(names[name])}  {name}\n" for name in sorted(names))
-    return sha256_hex(listing.encode())
+    return sha256_hex(source_listing().encode())
 
 
 def specification_digest(spec: SliceSpec, protocol: ProtocolSpec) -> str:
@@ -148,7 +154,7 @@ def build_record(result: "RunResult", runtime: "RuntimeInfo") -> Record:
             version=runtime.version,
             driver=runtime.driver,
             kernel=runtime.kernel,
-            sha256=source,
+            sha256=runtime.sha256 or source,
         ),
         hardware=Hardware(
             os=os_name(),

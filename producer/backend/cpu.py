@@ -6,6 +6,7 @@ of cores changes no bit.
 
 import math
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from producer.arrays import require_finite
 from producer.attention import Partial, merge_partials, partial_attention
-from producer.backend.base import RuntimeInfo
+from producer.backend.base import Decoded, RuntimeInfo
 from producer.errors import NonFiniteError, SpecError
 from producer.metrics import nmse
 from producer.packing import pack
@@ -151,6 +152,10 @@ class NumpyBackend:
             gpu_memory_bytes=0,
         )
         self._scratch = Scratch()
+
+    def describe(self) -> dict[str, object]:
+        """Return nothing: the environment says it all."""
+        return {}
 
     def rotate(
         self, source: KVSource, rotation: "Rotation", spare: "RotatedCache | None" = None
@@ -313,6 +318,13 @@ class NumpyBackend:
         out = self._scratch.take("levels", shape)
         np.copyto(out, levels.view(np.int8).reshape(shape))
         return out
+
+    def decode(self, cache: "PackedCache", query: "Float32Array", w_o: "Float32Array") -> Decoded:
+        """Return the output of one decode step and its wall time; see `Backend.decode`."""
+        start = time.perf_counter()
+        outputs = self.project(self.attend_packed(cache, query), w_o)
+        elapsed_us = 1e6 * (time.perf_counter() - start)
+        return Decoded(outputs, elapsed_us, elapsed_us)
 
     def project(self, heads: "Float32Array", w_o: "Float32Array") -> "Float32Array":
         """Return the outputs after W_O; see `Backend.project`. Float32 sums over heads and channels."""

@@ -175,7 +175,8 @@ def write(result: "RunResult", backend: Any, arguments: "argparse.Namespace") ->
 
     text = record_text(build_record(result, backend.runtime))
     digest = hashlib.sha256(text.encode()).hexdigest()
-    trials = build_trials(result, collect_environment(backend.workers), digest)
+    environment = {**collect_environment(backend.workers), "backend": backend.describe()}
+    trials = build_trials(result, environment, digest)
     if arguments.plot is not None:
         with temporary_beside(arguments.plot) as temporary:
             plot_run(result, temporary, arguments.plot.suffix.lower()[1:])
