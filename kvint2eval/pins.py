@@ -126,7 +126,9 @@ class Pins(msgspec.Struct, frozen=True):
     """The pins of one pins file."""
 
     artifacts: tuple[PinnedArtifact, ...]
-    """In the order of the file."""
+    """Those that v1 records are held against, in the order of the file."""
+    artifacts_v2: tuple[PinnedArtifact, ...] = ()
+    """Those that v2 records are held against."""
 
     def bind(self, record: layout.Record) -> tuple[tuple[Binding, ...], Finding | None]:
         """How far each digest of a record is bound, and the first that is mismatched.
@@ -170,7 +172,8 @@ class Pins(msgspec.Struct, frozen=True):
         pointer
             JSON pointer of the digest.
         """
-        holding = [pin for pin in self.artifacts if pin.holds_for(role, identity, version)]
+        pins = self.artifacts if role in ROLES else self.artifacts_v2
+        holding = [pin for pin in pins if pin.holds_for(role, identity, version)]
         if not holding:
             return Binding(role, stated, "declared", why="no pin names it"), None
         pin = next((pin for pin in holding if pin.sha256 == stated), holding[0])
@@ -284,7 +287,7 @@ def parse_pins(tables: Mapping[str, Any], root: Path) -> Pins:
     PinsError
         A table, a key or a value is not allowed.
     """
-    return Pins(parse_artifacts(tables, root, ROLES + ROLES_V2))
+    return Pins(parse_artifacts(tables, root, ROLES), parse_artifacts(tables, root, ROLES_V2))
 
 
 def parse_artifacts(

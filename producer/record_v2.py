@@ -149,7 +149,7 @@ def _queries(protocol: ProtocolSpec, arm: int) -> list[str]:
 
 def _protocol(result: "RunResult", backend: "Backend") -> dict[str, Any]:
     protocol = result.protocol
-    described = _described(backend)
+    described: dict[str, Any] = backend.describe()
     is_cuda = backend.runtime.name == "cuda"
     return {
         "name": protocol.name,
@@ -165,14 +165,8 @@ def _protocol(result: "RunResult", backend: "Backend") -> dict[str, Any]:
     }
 
 
-def _described(backend: "Backend") -> dict[str, Any]:
-    """What a backend says of itself beyond its runtime; nothing where it says nothing."""
-    describe = getattr(backend, "describe", None)
-    return {} if describe is None else dict(describe())
-
-
 def _environment(backend: "Backend") -> dict[str, Any]:
-    runtime, described = backend.runtime, _described(backend)
+    runtime, described = backend.runtime, backend.describe()
     is_cuda = runtime.name == "cuda"
     return {
         "runtime": runtime.name,
@@ -181,7 +175,7 @@ def _environment(backend: "Backend") -> dict[str, Any]:
         "numpy": np.__version__,
         "cupy": described.get("cupy") if is_cuda else None,
         "cuda": runtime.version if is_cuda else None,
-        "driver": runtime.driver if is_cuda else None,
+        "driver": described.get("driver") if is_cuda else None,
         "gpu": runtime.gpu or None,
         "gpu_memory_bytes": runtime.gpu_memory_bytes or None,
         "compute_capability": described.get("compute_capability") if is_cuda else None,
@@ -203,10 +197,9 @@ def _artifacts(backend: "Backend") -> list[dict[str, Any]]:
             "published elsewhere",
         ),
     ]
-    compiled: str = getattr(runtime, "sha256", "")
     if runtime.name == "cuda":
         why = "compiled when it ran; the kernel pins say what the compiler makes of the sources"
-        rows.append(("kernel", runtime.kernel, runtime.version, compiled, why))
+        rows.append(("kernel", runtime.kernel, runtime.version, runtime.sha256, why))
     return [
         {
             "role": role,
