@@ -37,7 +37,9 @@ def copy(tmp_path):
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
+            )
         else:
             shutil.copyfile(ROOT / name, target)
     return tmp_path
@@ -57,7 +59,9 @@ def test_published_producer_digest_matches_the_producer(copy):
     for place in places:
         artifact = place.artifact
         target = copy / artifact.path
-        source = min(target.rglob("*.py")) if target.is_dir() else target
+        source = (
+            min(each for name in artifact.tree for each in target.rglob(name)) if artifact.tree else target
+        )
         for path, code in ((source, "file-changed"), (copy / place.page, "digest-")):
             before = path.read_bytes()
             if path == source:
