@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.regen import decoder, golden, pages, pins, records, schema
+from tests.regen import decoder, fingerprints, golden, pages, pins, records, schema
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +30,7 @@ def artifacts() -> Iterator[Artifact]:
     yield Artifact("kvint2eval/contract/v1.schema.json", schema.render)
     yield Artifact("docs/codes.md", pages.codes)
     yield Artifact("docs/cli.md", pages.command)
+    yield Artifact("testdata/vectors/fingerprints.json", fingerprints.render)
     for name, data in pins.files().items():
         yield Artifact(f"testdata/pins/{name}", lambda data=data: data)
     for case in records.cases():
