@@ -224,8 +224,16 @@ def _require_depth(text: str) -> None:
 
 
 def _syntax_error(text: str, error: json.JSONDecodeError) -> StrictJsonError:
-    allowed = error.msg[:1].lower() + error.msg[1:]
-    return StrictJsonError("invalid-json", _shown(text, error.pos), allowed, *place(text, error.pos))
+    offset, message = error.pos, error.msg
+    if message.startswith("Illegal trailing comma"):
+        # Python 3.13 points at the comma; before, at what follows it. One text has one place.
+        offset = _SPACE.match(text, offset + 1).end()  # type: ignore[union-attr]
+        message = "Expecting " + _AFTER_COMMA[text[offset]]
+    allowed = message[:1].lower() + message[1:]
+    return StrictJsonError("invalid-json", _shown(text, offset), allowed, *place(text, offset))
+
+
+_AFTER_COMMA = {"}": "property name enclosed in double quotes", "]": "value"}
 
 
 def _shown(text: str, offset: int) -> str:

@@ -11,11 +11,13 @@ import numpy as np
 
 from producer.protocol import ProtocolRun, RunResult, run_and_keep, select
 from producer.record import computation_of
+from producer.rng import NormalStream
 from producer.search import next_ratios
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from producer.arrays import Float32Array
     from producer.backend.base import Backend
     from producer.protocol import Arm, Progress
     from producer.record import Record
@@ -35,7 +37,8 @@ CODES = {
 
 #: NMSE above which a rotation without quantization counts as changing the output; float32 gives about 1e-11.
 NULL_BOUND = 1e-9
-_SAME_ROTATION = 1e-6
+_SAME_ROTATION = 1e-5
+_PROBES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +111,20 @@ def _check_output_rotation(evidence: _Evidence) -> Finding | None:
 
 
 def _check_duplicates(evidence: _Evidence) -> Finding | None:
-    """Compare the matrices of all rotations up to sign."""
-    basis = np.eye(evidence.result.spec.head_dim, dtype=np.float32)
-    distinct: list[np.ndarray] = []
+    """Compare what all rotations do to a few random vectors, up to one sign for all of them."""
+    d = evidence.result.spec.head_dim
+    probes = NormalStream(1).normals(_PROBES * d).reshape(_PROBES, d)
+    distinct: list[Float32Array] = []
     first_of: dict[int, int] = {}
     for arm in evidence.result.arms[1:]:
-        matrix = arm.rotation.rotate(basis)
+        image = arm.rotation.rotate(probes)
         for place, other in enumerate(distinct):
-            if min(np.abs(matrix - other).max(), np.abs(matrix + other).max()) <= _SAME_ROTATION:
+            if min(np.abs(image - other).max(), np.abs(image + other).max()) <= _SAME_ROTATION:
                 first_of[arm.index] = place
                 break
         else:
             first_of[arm.index] = len(distinct)
-            distinct.append(matrix)
+            distinct.append(image)
     if len(distinct) == len(first_of):
         return None
     objectives = [arm.curve.best_objective for arm in evidence.result.arms[1:]]

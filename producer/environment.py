@@ -41,7 +41,7 @@ def collect_environment(threads: int) -> dict[str, object]:
     Parameters
     ----------
     threads : int
-        Worker threads of the run.
+        Cores that the run used.
     """
     return {
         "os": os_name(),

@@ -4,12 +4,14 @@ Nothing here knows how a backend computes, and nothing here prints.
 """
 
 import hashlib
+import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from producer.parallel import fork_map
 from producer.quantize.symmetric_absmax_clip import require_group_size
 from producer.rotation import build_candidates, rotated_output
 from producer.search import ClipCurve, ClipSearch
@@ -303,16 +305,29 @@ def run_and_keep(
     total = protocol.num_rotations + 2
     progress(0, total, "slice")
     run = ProtocolRun(spec, protocol, backend, resident_bytes)
-    for arm in run.arms:
-        progress(arm.index + 1, total, f"rotation {arm.index}")
+    checks_null = protocol.clips.extend if null_check is None else null_check
+    process, done = os.getpid(), 0
+
+    def work(arm: Arm) -> Arm:
+        nonlocal done
+        # A child's progress is not the run's.
+        if os.getpid() == process:
+            done = max(done, arm.index + 1)
+            progress(done, total, f"rotation {arm.index}")
         run.search_arm(arm)
-        if protocol.clips.extend if null_check is None else null_check:
+        if checks_null and arm.null_nmse is None:
             arm.null_nmse = run.null_nmse(arm, protocol.output_rotation)
-    while any(len(arm.curve.ratios) < len(run.search.ratios) for arm in run.arms):
-        for arm in run.arms:
-            if len(arm.curve.ratios) < len(run.search.ratios):
-                progress(total - 1, total, f"rotation {arm.index}, longer grid")
-                run.search_arm(arm)
+        return arm
+
+    # The baseline needs the longest grid as a rule, so it goes first where grids grow.
+    waiting = [run.arms[:1], run.arms[1:]] if protocol.clips.extend else [run.arms]
+    while waiting:
+        for arm in fork_map(work, waiting.pop(0), backend.workers):
+            run.arms[arm.index] = arm
+            run.search.adopt(arm.curve)
+        behind = [arm for arm in run.arms if len(arm.curve.ratios) < len(run.search.ratios)]
+        if behind and not waiting:
+            waiting = [behind]
     progress(total, total, "done")
     result = RunResult(
         spec=spec,

@@ -10,8 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvint2eval import __version__, witness_v1
-from kvint2eval.adjudicate import read_subject
+from kvint2eval import __version__, adjudicate, witness_v1
 from kvint2eval.codes import REASONS, Reason
 from kvint2eval.contract.v1 import (
     CONTRACT_VERSION,
@@ -26,7 +25,6 @@ from kvint2eval.contract.v1 import (
 from kvint2eval.digest import sha256_hex, sha256_text_file
 from kvint2eval.errors import InputError
 from kvint2eval.inputs import read_record as read_record_bytes
-from kvint2eval.verdict import Finding
 from producer.environment import os_name
 from producer.errors import RecordError, SpecError
 from producer.spec import PROTOCOLS, PUBLISHED, ProtocolSpec, SliceSpec
@@ -64,6 +62,17 @@ _RECIPE_ARTIFACT = Pin(
     version="v2",
     sha256="6b4f915c212b0b3afaa4b5a8334805ff97e3c1c136c38d6f29d329ad024b9331",
 )
+# Verdicts on bytes that hold no v1 record.
+_NO_RECORD = (Reason.MALFORMED_RECORD, Reason.UNKNOWN_CONTRACT)
+# What the producer computes, whatever the protocol.
+_RECIPE: dict[str, Any] = {
+    "method": "optr-output-aware-int2",
+    "baseline": "identity-rotation-int2",
+    "bits": 2,
+    "key_granularity": "per-token-group",
+    "value_granularity": "per-token-group",
+    "objective": "post-wo-attention-output-nmse",
+}
 
 
 def package_version() -> str:
@@ -147,15 +156,7 @@ def build_record(result: "RunResult", runtime: "RuntimeInfo") -> Record:
             output_dimension=spec.output_dim,
             seed=spec.seed,
         ),
-        recipe=Recipe(
-            method="optr-output-aware-int2",
-            baseline="identity-rotation-int2",
-            bits=2,
-            group_size=protocol.group_size,
-            key_granularity="per-token-group",
-            value_granularity="per-token-group",
-            objective="post-wo-attention-output-nmse",
-        ),
+        recipe=Recipe(**_RECIPE, group_size=protocol.group_size),
         evidence="observed",
         metrics=_metrics(result),
     )
@@ -213,12 +214,13 @@ def parse_record(data: bytes) -> Record:
     RecordError
         If they are no well-formed v1 record; the message says what was found, what is allowed, and where.
     """
-    subject = read_subject(data)
-    if isinstance(subject, Finding):
-        place = "" if subject.line is None else f", line {subject.line}, column {subject.column}"
+    verdict = adjudicate(data)
+    finding = verdict.finding
+    if finding is not None and verdict.reason in _NO_RECORD:
+        place = "" if finding.line is None else f", line {finding.line}, column {finding.column}"
         raise RecordError(
-            f"{subject.code} at {subject.pointer or 'the record'}{place}: "
-            f"found {subject.found}, allowed: {subject.allowed}"
+            f"{finding.code} at {finding.pointer or 'the record'}{place}: "
+            f"found {finding.found}, allowed: {finding.allowed}"
         )
     return Record.model_validate_json(data)
 
@@ -244,8 +246,14 @@ def computation_of(record: Record) -> tuple[SliceSpec, ProtocolSpec]:
     Raises
     ------
     RecordError
-        If it names none that is known here, or one that is not allowed.
+        If it names none that is known here, one that is not allowed, or another recipe.
     """
+    for name, expected in _RECIPE.items():
+        found = getattr(record.recipe, name)
+        if found != expected:
+            raise RecordError(
+                f"/recipe/{name}: found {found!r}, allowed: {expected!r}, which is what is computed here"
+            )
     try:
         return _slice_of(record), _protocol_of(record)
     except SpecError as error:

@@ -24,8 +24,9 @@ __all__ = ["MAX_SEED", "NormalStream", "StreamMark", "WordStream", "polar_normal
 
 MAX_SEED = 2**32 - 1
 _WORDS = 624
-# Even, so that a batch never splits a pair; small enough for its temporaries to stay in the cache.
-_BATCH_WORDS = 1 << 16
+# Even, so that a batch never splits a pair; small enough that its temporaries stay in the cache, and below the
+# size for which an allocation asks the system for fresh pages.
+_BATCH_WORDS = 1 << 15
 _LARGEST_BELOW = np.uint32(2**32 - 129)
 _TWO_TO_MINUS_32 = np.float32(2**-32)
 
@@ -80,6 +81,10 @@ class WordStream:
         """Return the next `count` words, shape (count,), uint32."""
         return self._generator.integers(0, 2**32, size=count, dtype=np.uint32)
 
+    def skip(self, count: int) -> None:
+        """Pass over `count` words."""
+        self._bits.random_raw(count, output=False)
+
     def position(self) -> tuple["UInt32Array", int]:
         """Return the state of the stream: 624 words and the place in them."""
         state = self._bits.state["state"]
@@ -119,7 +124,8 @@ def polar_normals(words: "UInt32Array") -> "Float32Array":
     correctly rounded float32 logarithm but for rare ties, on every machine.
     """
     # Taken apart first: everything after runs over contiguous memory.
-    u = uniforms(words.reshape(-1, 2).T)
+    u = np.empty((2, words.size // 2), dtype=np.float32)
+    np.copyto(u, uniforms(words).reshape(-1, 2).T)
     u *= np.float32(2)
     u -= np.float32(1)
     x, y = u
@@ -169,13 +175,22 @@ class NormalStream:
     """
 
     def __init__(self, seed: int) -> None:
-        self._words = WordStream(seed)
-        self._batch_position = self._words.position()
+        self._begin(WordStream(seed))
+
+    def _begin(self, words: WordStream) -> None:
+        self._words = words
         self._batch = np.empty(0, dtype=np.float32)
         self._offset = 0
+        # Reading the generator's state takes as long as a batch, so it is read for marks alone, from a second
+        # stream that follows.
+        self._origin = words.position()
+        self._follower: WordStream | None = None
+        self._words_before_batch = 0
+        self._words_followed = 0
 
     def _refill(self) -> None:
-        self._batch_position = self._words.position()
+        if self._batch.size:
+            self._words_before_batch += _BATCH_WORDS
         self._batch = polar_normals(self._words.words(_BATCH_WORDS))
         self._offset = 0
 
@@ -207,17 +222,16 @@ class NormalStream:
 
     def mark(self) -> StreamMark:
         """Return the place where the stream is now."""
-        return StreamMark(self._batch_position, self._offset)
+        if self._follower is None:
+            self._follower = WordStream.at(self._origin)
+        self._follower.skip(self._words_before_batch - self._words_followed)
+        self._words_followed = self._words_before_batch
+        return StreamMark(self._follower.position(), self._offset)
 
     @classmethod
     def at(cls, mark: StreamMark) -> "NormalStream":
         """Return a new stream that continues from `mark`."""
         stream = cls.__new__(cls)
-        stream._words = WordStream.at(mark.position)  # noqa: SLF001 - a class method of the same class
-        stream._batch_position = mark.position  # noqa: SLF001
-        stream._batch = np.empty(0, dtype=np.float32)  # noqa: SLF001
-        stream._offset = 0  # noqa: SLF001
-        if mark.offset:
-            stream._refill()  # noqa: SLF001
-            stream._offset = mark.offset  # noqa: SLF001
+        stream._begin(WordStream.at(mark.position))  # noqa: SLF001 - a class method of the same class
+        stream.skip(mark.offset)
         return stream

@@ -91,6 +91,11 @@ class ClipSearch:
         """The ratios that were added to the grid."""
         return self.ratios[len(self._grid.ratios) :]
 
+    def adopt(self, curve: ClipCurve) -> None:
+        """Take a candidate's longer grid as the common one; it may come from another process."""
+        if len(curve.ratios) > len(self.ratios):
+            self.ratios = list(curve.ratios)
+
     def complete(self, curve: ClipCurve, objectives: "Callable[[Sequence[float]], list[float]]") -> None:
         """Search what a candidate's curve lacks, and extend the common grid if its optimum is the last ratio.
 

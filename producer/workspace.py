@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from producer.arrays import Float32Array, UInt8Array
+    from producer.arrays import Float32Array
 
 __all__ = ["Scratch", "aligned_empty", "unbuffered"]
 
@@ -47,10 +47,6 @@ class Scratch(threading.local):
         if array is None or array.shape != shape:
             array = self._arrays[name] = aligned_empty(shape)
         return array
-
-    def take_bytes(self, name: str, shape: tuple[int, ...]) -> "UInt8Array":
-        """Return this thread's uint8 array of that name; the last length is a multiple of 4."""
-        return self.take(name, (*shape[:-1], shape[-1] // 4)).view(np.uint8)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -7,7 +9,9 @@ from tests.helpers import SHARED
 
 # Forked workers and a busy machine make single examples slow; the suite has no timed assertions.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("suite")
+# A run of CI can be repeated: the same commit sees the same examples.
+settings.register_profile("ci", settings.get_profile("suite"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "suite")
 
 
 def pytest_collection_modifyitems(items):

@@ -1,6 +1,7 @@
 """The records of testdata: each gives what the manifest says, and each code has one."""
 
 import json
+import sys
 
 import pytest
 
@@ -53,6 +54,8 @@ def test_each_record_of_the_folder_is_listed():
 
 @pytest.mark.parametrize("artifact", list(artifacts()), ids=lambda artifact: artifact.path)
 def test_generated_file_is_up_to_date(artifact):
+    if artifact.path == "docs/cli.md" and sys.version_info[:2] != (3, 11):
+        pytest.skip("argparse lays out its help in another way; the page is made with Python 3.11")
     path = TESTDATA.parent / artifact.path
     assert path.read_bytes() == artifact.make(), f"{artifact.path} differs: run `make regen`"
 

@@ -6,7 +6,7 @@ import pytest
 
 from kvint2eval import adjudicate
 from kvint2eval.errors import StrictJsonError
-from kvint2eval.strictjson import MAX_RECORD_BYTES, decode_bytes, locate, parse_text, place
+from kvint2eval.strictjson import MAX_RECORD_BYTES, _syntax_error, decode_bytes, locate, parse_text, place
 from tests.helpers import SHARED
 
 SUITE = SHARED / "corpora" / "json-test-suite"
@@ -201,3 +201,11 @@ def test_place_counts_lines_and_code_points():
 def test_locate_finds_a_value_or_the_container_that_lacks_it(pointer, expected):
     text = ' {"a": [1,\n {"b/c" : 2}],\n "~" : "\\"x" }'
     assert locate(text, pointer) == expected
+
+
+@pytest.mark.parametrize(("text", "comma"), [('{"a": 1 , }', 8), ("[1, ]", 2)])
+def test_a_trailing_comma_has_one_place_whatever_the_python(text, comma):
+    """Python 3.13 tells the comma's place, earlier ones what follows it."""
+    of_3_13 = _syntax_error(text, json.JSONDecodeError("Illegal trailing comma before end of x", text, comma))
+    here = refusal(text.encode())
+    assert (of_3_13.found, of_3_13.allowed, of_3_13.column) == (here.found, here.allowed, here.column)

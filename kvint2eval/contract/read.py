@@ -225,7 +225,7 @@ _ALLOWED = {
     "rows": "an array of objects, or null",
 }
 
-_SHOWN_CHARACTERS = 60
+_SHOWN_CHARACTERS = 80  # a digest and its quotes fit
 
 
 def describe(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import repeat
 from operator import le
 from typing import TYPE_CHECKING, Any
 
@@ -108,11 +109,12 @@ def check_not_negative(subject: Subject) -> Finding | None:
         return None
     metrics = subject.record.metrics
     code, allowed = "measurement-negative", "0 or more"
+    # The integers among them, `cache_bytes` and `rotation`, each have a rule that names the exact value.
     for name in _SCALARS:
-        if getattr(metrics, name) < 0:
+        if name != "cache_bytes" and getattr(metrics, name) < 0:
             return finding(subject, code, f"/metrics/{name}", getattr(metrics, name), allowed)
     for column, values in enumerate(subject.columns):
-        if min(values) < 0:
+        if column != _ROTATION and min(values) < 0:
             return _row_finding(subject, code, column, allowed, lambda value: value < 0)
     return None
 
@@ -220,32 +222,34 @@ def check_summaries(subject: Subject) -> Finding | None:
     return None
 
 
-@lru_cache(maxsize=4096)
-def _one_bit(mean: float, trials: int) -> tuple[bool, float]:
-    """Whether a mean of one-bit trials is possible, and the population deviation that it forces."""
-    passed = round(mean * trials)
-    share = passed / trials
-    return abs(mean - share) <= TOLERANCE, math.sqrt(share * (1 - share))
+def _one_bit(mean: float, trials: int) -> tuple[float, float]:
+    """The possible mean of one-bit trials that is nearest to a stated one, and the deviation that it forces."""
+    share = round(mean * trials) / trials
+    return share, math.sqrt(share * (1 - share))
+
+
+@lru_cache(maxsize=4096)  # few trials allow few accuracies, so records repeat them
+def _is_one_bit(mean: float, deviation: float, trials: int) -> bool:
+    share, forced = _one_bit(mean, trials)
+    return abs(mean - share) <= TOLERANCE and abs(deviation - forced) <= TOLERANCE
 
 
 def check_accuracies(subject: Subject) -> Finding | None:
     """Step 8: an accuracy is k/n for n trials of one bit, and its deviation is sqrt(p(1-p))."""
-    columns = subject.columns
+    means, deviations = subject.columns[_ACCURACY], subject.columns[_ACCURACY_SD]
     trials: int = subject.record.metrics.decode_trials  # type: ignore[assignment]  # check_present came before
-    accuracies = tuple(zip(columns[_ACCURACY], columns[_ACCURACY_SD], strict=True))
-    # Few trials allow few accuracies, so most rows repeat one; dict keeps the order of the rows.
-    for mean, stated in dict.fromkeys(accuracies):
-        possible, deviation = _one_bit(mean, trials)
-        if possible and abs(stated - deviation) <= TOLERANCE:
-            continue
-        pointer = f"/metrics/candidates/{accuracies.index((mean, stated))}"
-        if not possible:
-            allowed = f"k/{trials} for a whole k"
-            return finding(subject, "accuracy-impossible", f"{pointer}/task_accuracy_mean", mean, allowed)
-        allowed = f"{deviation:.9g}"
-        code = "accuracy-deviation-impossible"
-        return finding(subject, code, f"{pointer}/task_accuracy_stddev", stated, allowed)
-    return None
+    if all(map(_is_one_bit, means, deviations, repeat(trials))):
+        return None
+    row = next(
+        row for row, pair in enumerate(zip(means, deviations, strict=True)) if not _is_one_bit(*pair, trials)
+    )
+    share, forced = _one_bit(means[row], trials)
+    pointer = f"/metrics/candidates/{row}"
+    if abs(means[row] - share) > TOLERANCE:
+        allowed = f"k/{trials} for a whole k"
+        return finding(subject, "accuracy-impossible", f"{pointer}/task_accuracy_mean", means[row], allowed)
+    code = "accuracy-deviation-impossible"
+    return finding(subject, code, f"{pointer}/task_accuracy_stddev", deviations[row], f"{forced:.9g}")
 
 
 def check_deviations(subject: Subject) -> Finding | None:

@@ -31,20 +31,20 @@ def cuda_problem() -> str | None:
     return None
 
 
-def select_backend(name: str, threads: int | None = None) -> "Backend":
+def select_backend(name: str, workers: int | None = None) -> "Backend":
     """Return a backend by name.
 
     Parameters
     ----------
     name : {"auto", "numpy", "cupy"}
         `auto` takes the GPU where there is one.
-    threads : int, optional
-        Worker threads of the CPU backend.
+    workers : int, optional
+        Cores that the CPU backend may use.
 
     Raises
     ------
     SpecError
-        If the name is unknown or the number of threads not allowed.
+        If the name is unknown or the number of workers not allowed.
     BackendUnavailableError
         If `cupy` is asked for and cannot run here.
     """
@@ -52,4 +52,4 @@ def select_backend(name: str, threads: int | None = None) -> "Backend":
         raise SpecError(f"backend {name!r} is not allowed: one of {', '.join(BACKENDS)}")
     if name == "cupy" and (problem := cuda_problem()) is not None:
         raise BackendUnavailableError(f"backend cupy cannot run here: {problem}")
-    return NumpyBackend(threads)
+    return NumpyBackend(workers)

@@ -85,8 +85,8 @@ class Backend(Protocol):
         ...
 
     @property
-    def threads(self) -> int:
-        """Worker threads on the CPU, for the count of memory."""
+    def workers(self) -> int:
+        """Processes over which a protocol may spread its candidates; 1 where a process cannot be forked."""
         ...
 
     def rotate(

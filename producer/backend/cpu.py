@@ -1,11 +1,11 @@
-"""The NumPy backend: tiles of a block and a head, blocks spread over threads.
+"""The NumPy backend: one tile of a block and a head at a time, small enough for a core's cache.
 
-Blocks have a fixed size and their partial sums are merged in order, so the number of threads changes no bit.
+It works in the thread that calls it. Candidates are spread over cores by `producer.parallel`, whole, so the number
+of cores changes no bit.
 """
 
 import math
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -35,18 +35,15 @@ __all__ = [
     "NumpyPackedCache",
     "NumpyRotatedCache",
     "PackedBlock",
-    "default_threads",
+    "default_workers",
 ]
 
 _Result = TypeVar("_Result")
 _LEVELS = np.float32(1.5)
-_HEADS_AT_ONCE = 4
-# One query reads a block in half a millisecond, in short operations: fewer blocks than this are read sooner
-# by one thread than by several that wait for each other.
-_DECODE_BLOCKS_FOR_THREADS = 32
+_MAX_WORKERS = 256
 
 
-def default_threads() -> int:
+def default_workers() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -132,19 +129,19 @@ class NumpyBackend:
 
     Parameters
     ----------
-    threads : int, optional
-        Worker threads, at least 1; by default the cores that this process may use.
+    workers : int, optional
+        Cores over which a protocol may spread its candidates, 1 … 256; by default all that this process may use.
 
     Raises
     ------
     SpecError
-        If `threads` is below 1.
+        If `workers` is outside its range.
     """
 
-    def __init__(self, threads: int | None = None) -> None:
-        self.threads = default_threads() if threads is None else threads
-        if self.threads < 1:
-            raise SpecError(f"threads {self.threads} is not allowed: at least 1")
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = default_workers() if workers is None else workers
+        if not 1 <= self.workers <= _MAX_WORKERS:
+            raise SpecError(f"threads {self.workers} is not allowed: an integer 1 … {_MAX_WORKERS}")
         self.runtime = RuntimeInfo(
             name="numpy",
             version=np.__version__,
@@ -154,21 +151,6 @@ class NumpyBackend:
             gpu_memory_bytes=0,
         )
         self._scratch = Scratch()
-        self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
-        # Heads that one operation covers. Threads wait for each other between NumPy's operations, so several
-        # gain more from longer operations than from tiles that stay in the cache. No value depends on it.
-        self._span = 1 if self._pool is None else _HEADS_AT_ONCE
-
-    def _map(self, work: "Callable[[int], _Result]", count: int, worthwhile: int = 2) -> list[_Result]:
-        """Return ``[work(0), …, work(count - 1)]``, by the threads if there are `worthwhile` calls."""
-
-        def run(index: int) -> _Result:
-            with unbuffered():
-                return work(index)
-
-        if self._pool is None or count < worthwhile:
-            return [run(index) for index in range(count)]
-        return list(self._pool.map(run, range(count)))
 
     def rotate(
         self, source: KVSource, rotation: "Rotation", spare: "RotatedCache | None" = None
@@ -190,7 +172,7 @@ class NumpyBackend:
             out = empty_block(heads, d, tokens) if room is None else room.block(index)
             return rotate_block(block, rotation, out, self._scratch)
 
-        return NumpyRotatedCache(BlockSource(self._map(work, source.num_blocks)), rotation)
+        return NumpyRotatedCache(BlockSource(_each(work, source.num_blocks)), rotation)
 
     def attend_float(self, cache: "RotatedCache", queries: "Float32Array") -> "Float32Array":
         """Return head outputs of the unquantized cache; see `Backend.attend_float`."""
@@ -206,7 +188,7 @@ class NumpyBackend:
                 lambda _: (block[:, 1, None], None),
             )
 
-        merged = merge_partials(self._map(work, own.source.num_blocks))
+        merged = merge_partials(_each(work, own.source.num_blocks))
         return _by_query(merged[0])
 
     def search_clips(
@@ -223,40 +205,32 @@ class NumpyBackend:
 
         def work(index: int) -> list[Partial]:
             block = own.source.block(index)
-            return [
-                self._search_heads(block[heads], scaled[heads], ratios)
-                for heads in self._head_slices(len(block))
-            ]
+            return [self._search_head(tiles, scaled[head], ratios) for head, tiles in enumerate(block)]
 
-        blocks = self._map(work, own.source.num_blocks)
+        blocks = _each(work, own.source.num_blocks)
         merged = [merge_partials(partials) for partials in zip(*blocks, strict=True)]
         return np.ascontiguousarray(np.concatenate(merged, axis=1).transpose(0, 2, 1, 3))
 
-    def _head_slices(self, heads: int) -> list[slice]:
-        """Return the heads in runs that one operation covers."""
-        return [slice(first, min(first + self._span, heads)) for first in range(0, heads, self._span)]
-
-    def _search_heads(
+    def _search_head(
         self, tiles: "Float32Array", queries: "Float32Array", ratios: "Sequence[float]"
     ) -> Partial:
-        """Return the softmax sums of some heads of a block, one read a clip ratio."""
-        group_size = queries.shape[3]
+        """Return the softmax sums of one head of a block, one read a clip ratio."""
+        group_size = queries.shape[2]
 
         def reader(part: int) -> "TileReader":
-            rows = dialect.split_groups(tiles[:, part], group_size, 1)
+            rows = dialect.split_groups(tiles[part], group_size, 0)
             absmax = _row_absmax(rows)
 
             def read(index: int) -> "tuple[Float32Array, Float32Array]":
                 scale = dialect.row_scale(absmax, ratios[index])
                 levels = dialect.code_values(rows, scale, self._scratch.take("levels", rows.shape))
                 levels -= _LEVELS
-                return levels, scale[:, :, 0] / _LEVELS
+                return levels[None], scale[None, :, 0] / _LEVELS
 
             return read
 
-        return partial_attention(
-            np.broadcast_to(queries, (len(ratios), *queries.shape)), tiles.shape[3], reader(0), reader(1)
-        )
+        reads = np.broadcast_to(queries[None], (len(ratios), 1, *queries.shape))
+        return partial_attention(reads, tiles.shape[2], reader(0), reader(1))
 
     def quantize_pack(self, cache: "RotatedCache", ratio: float, group_size: int) -> NumpyPackedCache:
         """Return the cache quantized and packed; see `Backend.quantize_pack`."""
@@ -267,18 +241,17 @@ class NumpyBackend:
             heads, parts, d, tokens = block.shape
             packed = np.empty((heads, parts, d // 4, tokens), dtype=np.uint8)
             scales = np.empty((heads, parts, d // group_size, tokens), dtype=np.float32)
-            for run in self._head_slices(heads):
-                for part in range(parts):
-                    rows = dialect.split_groups(block[run, part], group_size, 1)
-                    scale = dialect.row_scale(_row_absmax(rows), ratio)
-                    levels = dialect.code_values(rows, scale, self._scratch.take("levels", rows.shape))
-                    codes = self._scratch.take_bytes("codes", (levels.shape[0], d, tokens))
-                    np.copyto(codes, levels.reshape(codes.shape), casting="unsafe")
-                    packed[run, part] = pack(codes, axis=1)
-                    scales[run, part] = scale[:, :, 0]
+            codes = np.empty((d, tokens), dtype=np.uint8)
+            for head, part in np.ndindex(heads, parts):
+                rows = dialect.split_groups(block[head, part], group_size, 0)
+                scale = dialect.row_scale(_row_absmax(rows), ratio)
+                values = dialect.code_values(rows, scale, self._scratch.take("levels", rows.shape))
+                np.copyto(codes, values.reshape(codes.shape), casting="unsafe")
+                packed[head, part] = pack(codes, axis=0)
+                scales[head, part] = scale[:, 0]
             return PackedBlock(packed, scales)
 
-        return NumpyPackedCache(self._map(work, own.source.num_blocks), own.rotation, group_size)
+        return NumpyPackedCache(_each(work, own.source.num_blocks), own.rotation, group_size)
 
     def attend_packed(self, cache: "PackedCache", queries: "Float32Array") -> "Float32Array":
         """Return head outputs that read the packed cache; see `Backend.attend_packed`."""
@@ -297,7 +270,7 @@ class NumpyBackend:
 
             return partial_attention(scaled[:, None], block.packed.shape[3], reader(0), reader(1))
 
-        merged = merge_partials(self._map(work, len(own.blocks), _DECODE_BLOCKS_FOR_THREADS))
+        merged = merge_partials(_each(work, len(own.blocks)))
         return _by_query(merged[:, 0])
 
     def _unpacked_levels(self, packed: "UInt8Array", group_size: int) -> "Float32Array":
@@ -326,9 +299,15 @@ class NumpyBackend:
         return nmse(observed, reference)
 
 
+def _each(work: "Callable[[int], _Result]", count: int) -> list[_Result]:
+    """Return ``[work(0), …, work(count - 1)]``, NumPy set for tiles."""
+    with unbuffered():
+        return [work(index) for index in range(count)]
+
+
 def _row_absmax(rows: "Float32Array") -> "Float32Array":
-    """Return the row maxima of tiles (heads, groups, group_size, tokens), and raise if one is not finite."""
-    absmax = dialect.row_absmax(rows, axis=2)
+    """Return the row maxima of a tile (groups, group_size, tokens), and raise if one is not finite."""
+    absmax = dialect.row_absmax(rows, axis=1)
     if not np.isfinite(absmax).all():
         raise NonFiniteError("a row of the cache holds NaN or infinity: every value must be finite")
     return absmax

@@ -29,10 +29,18 @@ examples:
 """
 
 
+class _Version(argparse.Action):
+    """Prints the version. The models of records, which take longer to import than all the rest, come only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from producer.record import package_version  # noqa: PLC0415
+
+        print(f"{parser.prog} {package_version()}")
+        parser.exit()
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; the command page is made from it."""
-    from producer.record import package_version  # noqa: PLC0415 - pydantic is slow to import
-
     parser = argparse.ArgumentParser(
         prog="kvint2eval-producer",
         description="Makes evaluation records of 2-bit KV-cache schemes, runs published ones again, and audits "
@@ -40,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"kvint2eval-producer {package_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for subcommand in (run, rederive, audit, doctor):
         subcommand.add(commands)

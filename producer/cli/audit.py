@@ -38,7 +38,7 @@ def run(arguments: "argparse.Namespace") -> int:
     if record is None:
         return DELEGATE
     backend = select_backend(arguments.backend, arguments.threads)
-    require_memory(*computation_of(record), backend.threads, arguments.memory_limit)
+    require_memory(*computation_of(record), backend.workers, arguments.memory_limit)
     findings = audit_record(record, backend, ProgressBar())
     if arguments.format == "json":
         print(json.dumps({"findings": [dataclasses.asdict(finding) for finding in findings]}))

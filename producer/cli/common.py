@@ -56,7 +56,10 @@ def add_backend_options(command: argparse.ArgumentParser) -> None:
         help="where to compute; auto takes a GPU where there is one (default: auto)",
     )
     command.add_argument(
-        "--threads", type=int, metavar="N", help="worker threads of the CPU backend (default: all cores)"
+        "--threads",
+        type=int,
+        metavar="N",
+        help="cores of the CPU to use; changes times and nothing else (default: all)",
     )
     command.add_argument(
         "--memory-limit",

@@ -27,7 +27,7 @@ def add(commands: "Subcommands") -> None:
 def run(arguments: "argparse.Namespace") -> int:
     """Print the machine's abilities."""
     from producer.backend import cuda_problem  # noqa: PLC0415
-    from producer.backend.cpu import default_threads  # noqa: PLC0415
+    from producer.backend.cpu import default_workers  # noqa: PLC0415
     from producer.environment import available_bytes, collect_environment  # noqa: PLC0415
     from producer.record import package_version, source_digest  # noqa: PLC0415
 
@@ -36,7 +36,7 @@ def run(arguments: "argparse.Namespace") -> int:
     found: dict[str, object] = {
         "version": package_version(),
         "source_sha256": source_digest(),
-        **collect_environment(default_threads()),
+        **collect_environment(default_workers()),
         "available_bytes": available_bytes(),
         "numpy_backend": "ready",
         "cupy_backend": "ready" if problem is None else f"missing: {problem}",

@@ -39,7 +39,7 @@ def run(arguments: "argparse.Namespace") -> int:
     if record is None:
         return DELEGATE
     backend = select_backend(arguments.backend, arguments.threads)
-    require_memory(*computation_of(record), backend.threads, arguments.memory_limit)
+    require_memory(*computation_of(record), backend.workers, arguments.memory_limit)
     comparisons = rederive(record, backend, ProgressBar())
     wrong = sum(not each.agrees for each in comparisons)
     if arguments.format == "json":

@@ -88,7 +88,7 @@ def run(arguments: "argparse.Namespace") -> int:
     if arguments.require_cuda and (problem := cuda_problem()) is not None:
         raise BackendUnavailableError(f"the run needs CUDA: {problem}")
     backend = select_backend("cupy" if arguments.require_cuda else arguments.backend, arguments.threads)
-    require_memory(spec, protocol, backend.threads, arguments.memory_limit)
+    require_memory(spec, protocol, backend.workers, arguments.memory_limit)
     result = run_protocol(spec, protocol, backend, progress=ProgressBar())
     text = write(result, backend, arguments)
     if arguments.format == "json":
@@ -145,7 +145,7 @@ def write(result: "RunResult", backend: Any, arguments: "argparse.Namespace") ->
 
     text = record_text(build_record(result, backend.runtime))
     digest = hashlib.sha256(text.encode()).hexdigest()
-    trials = build_trials(result, collect_environment(backend.threads), digest)
+    trials = build_trials(result, collect_environment(backend.workers), digest)
     if arguments.plot is not None:
         with temporary_beside(arguments.plot) as temporary:
             plot_run(result, temporary, arguments.plot.suffix.lower()[1:])

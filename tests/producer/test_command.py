@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from kvint2eval.adjudicate import adjudicate
+from kvint2eval import __version__, adjudicate
 from producer import cli
 from producer.backend.cpu import NumpyBackend
 from producer.cli.common import ProgressBar, memory_size
@@ -90,7 +90,7 @@ def test_json_output_is_one_line(tmp_path, capsys):
         (["--seq-len", "0"], "seq_len 0 is not allowed: an integer 1 … 1048576"),
         (["--head-dim", "96"], "head_dim 96 has no Sylvester-Hadamard transform: a power of two"),
         (["--group-size", "48"], "group_size 48 is not allowed: it must divide head_dim 128"),
-        (["--threads", "0"], "threads 0 is not allowed: at least 1"),
+        (["--threads", "0"], "threads 0 is not allowed: an integer 1 … 256"),
         (["--rotations", "0"], "num_rotations 0 is not allowed: an integer 1 … 255"),
         (["--seed", "4294967296"], "seed 4294967296 is not allowed"),
         (["--memory-limit", "1M"], "bytes of memory, allowed are 1048576"),
@@ -120,6 +120,13 @@ def test_more_rotations_than_sign_vectors_is_refused(tmp_path, capsys):
     )
     assert code == 2
     assert "only 8 sign vectors differ up to sign" in err
+
+
+def test_the_version_is_the_packages(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"kvint2eval-producer {__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["run", "-o", "x", "--seed", "a"], [], ["nothing"]])

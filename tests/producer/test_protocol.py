@@ -86,6 +86,15 @@ def test_an_arm_that_needs_a_longer_grid_extends_it_for_all():
     assert flat.ratios == deep.ratios == search.ratios == [1.0, 0.9, 0.8, 0.7, 0.6, 0.5]
 
 
+def test_a_longer_grid_of_another_process_becomes_the_common_one():
+    search = ClipSearch(ClipGrid(ratios=(1.0, 0.9), extend=True))
+    search.adopt(ClipCurve([1.0], [1.0]))
+    assert search.ratios == [1.0, 0.9]
+    search.adopt(ClipCurve([1.0, 0.9, 0.8], [3.0, 2.0, 2.5]))
+    assert search.ratios == [1.0, 0.9, 0.8]
+    assert search.extended_by == [0.8]
+
+
 def test_of_equal_objectives_the_first_ratio_stays():
     curve = ClipCurve([1.0, 0.9, 0.8], [2.0, 1.0, 1.0])
     assert curve.best_ratio == 0.9

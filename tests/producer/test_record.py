@@ -8,8 +8,7 @@ import subprocess
 
 import pytest
 
-from kvint2eval import witness_v1
-from kvint2eval.adjudicate import adjudicate
+from kvint2eval import adjudicate, witness_v1
 from producer.backend.cpu import NumpyBackend
 from producer.errors import RecordError
 from producer.protocol import run_protocol
@@ -107,6 +106,12 @@ def test_a_computation_that_is_not_allowed_is_refused(place, name, value, messag
         computation_of(changed(place, name, value))
 
 
+@pytest.mark.parametrize(("name", "value"), [("method", "another"), ("bits", 3), ("objective", "")])
+def test_another_recipe_is_not_computed(name, value):
+    with pytest.raises(RecordError, match=f"/recipe/{name}: found {value!r}, allowed: "):
+        computation_of(changed("recipe", name, value))
+
+
 def test_malformed_bytes_are_refused_with_their_place():
     place = "duplicate-member at the record, line 33, column 16: found a second member 'seed', allowed: each"
     with pytest.raises(RecordError, match=place):
@@ -137,6 +142,9 @@ def test_the_side_file_holds_the_trials_and_names_its_record(result, record):
         assert arm["null_check_nmse"] <= 1e-9
         assert arm["clip_curve"]["ratios"] == trials["clip_grid"]["searched"]
     assert trials["arms"][0]["baseline_minus_arm"] is None
+    both = {name: trials[name] for name in ("protocol", "slice")}
+    compact = json.dumps(both, sort_keys=True, separators=(",", ":"))
+    assert hashlib.sha256(compact.encode()).hexdigest() == record.model.sha256
     assert trials["arms"][1]["baseline_minus_arm"]["resamples"] == 2000
 
 

@@ -86,6 +86,14 @@ def test_candidates_are_the_identity_and_eight_rotations(protocol):
     assert [rotation.kind for rotation in rest] == ["signed-hadamard"] * 8
 
 
+def test_the_identity_gives_its_argument_or_a_copy():
+    x = RNG.standard_normal((2, 4)).astype(np.float32)
+    out = np.zeros_like(x)
+    assert Identity(4).rotate(x) is x
+    assert Identity(4).rotate(x, out=out) is out
+    assert (out == x).all()
+
+
 def test_the_registry_names_each_kind():
     assert {name: rotation.kind for name, rotation in ROTATIONS.items()} == {name: name for name in ROTATIONS}
 

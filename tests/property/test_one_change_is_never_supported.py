@@ -68,7 +68,7 @@ def duplicated(base, pointer, value):
     return dump(members).encode()
 
 
-@settings(max_examples=400)
+@settings(max_examples=1500)
 @given(changes())
 def test_one_change_is_never_supported(change):
     data, what = change

@@ -8,7 +8,7 @@ from unittest import mock
 import jsonschema
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvint2eval import Record, adjudicate
@@ -69,12 +69,14 @@ def strict_verdict(data):
         return adjudicate_module.adjudicate(data)
 
 
+@settings(max_examples=600)
 @given(changed_records(), st.sampled_from([None, 2]), st.sampled_from([(",", ":"), (", ", " : ")]))
 def test_fast_and_strict_reader_give_one_verdict(record, indent, separators):
     data = json.dumps(record, indent=indent, separators=separators).encode()
     assert adjudicate(data) == strict_verdict(data)
 
 
+@settings(max_examples=1000)
 @given(st.sampled_from(BASES), st.randoms(use_true_random=False))
 def test_one_verdict_on_damaged_bytes(base, random_numbers):
     data = bytearray(base)
@@ -113,6 +115,7 @@ def has_whole_float(value):
     return any(map(has_whole_float, children))
 
 
+@settings(max_examples=600)
 @given(changed_records())
 def test_schema_models_and_strict_reader_accept_the_same_documents(record):
     by_schema, by_model, by_reader = accepts(record)

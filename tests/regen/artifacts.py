@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.regen import decoder, fingerprints, golden, pages, pins, records, schema
+from tests.regen import (
+    decoder,
+    fingerprints,
+    golden,
+    pages,
+    pins,
+    producer_pages,
+    records,
+    schema,
+    testdata_page,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,10 +41,12 @@ def artifacts() -> Iterator[Artifact]:
     yield Artifact("docs/codes.md", pages.codes)
     yield Artifact("docs/cli.md", pages.command)
     yield Artifact("testdata/vectors/fingerprints.json", fingerprints.render)
+    yield Artifact("docs/producer-cli.md", producer_pages.command)
     for name, data in pins.files().items():
         yield Artifact(f"testdata/pins/{name}", lambda data=data: data)
     for case in records.cases():
         yield Artifact(f"{records.FOLDER}/{case.path}", lambda data=case.data: data)
     yield Artifact("testdata/manifest-v1.jsonl", records.manifest)
+    yield Artifact("testdata/README.md", testdata_page.render)
     for name, suffix in (("text", "txt"), ("jsonl", "jsonl"), ("json", "json")):
         yield Artifact(f"testdata/golden/report/v1.{suffix}", lambda name=name: golden.report(name))

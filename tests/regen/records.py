@@ -63,6 +63,7 @@ def _spliced(old: str, new: str) -> bytes:
 _EDITS: tuple[tuple[str, str, str, Any, str], ...] = (
     ("unknown-member", "capital", "/hardware/Seed", 6260, "a member Seed beside seed"),
     ("wrong-type", "bits-string", "/recipe/bits", "2", "bits as a string"),
+    ("wrong-type", "version-number", "/contract_version", 1, "the version as a number"),
     ("wrong-type", "null", "/hardware/gpu", None, "gpu null"),
     ("wrong-type", "boolean", "/metrics/decode_trials", True, "decode_trials true"),
     ("integer-out-of-range", "seed-negative", "/hardware/seed", -1, "seed -1"),
@@ -119,6 +120,8 @@ _EDITS: tuple[tuple[str, str, str, Any, str], ...] = (
     ("measurement-negative", "nmse", "/metrics/candidates/2/output_nmse_mean", -1.5, "a negative error"),
     ("measurement-negative", "transform", "/metrics/transform_milliseconds", -1, "a negative time"),
     ("cache-bytes", "one-too-high", "/metrics/cache_bytes", 1048577, "one byte more"),
+    ("cache-bytes", "negative", "/metrics/cache_bytes", -1, "a negative size"),
+    ("rotation-set", "negative", "/metrics/candidates/2/rotation", -1, "a negative rotation"),
     ("latency-not-positive", "baseline", "/metrics/baseline_decode_microseconds", 0, "no time"),
     ("latency-not-positive", "row", "/metrics/candidates/4/decode_microseconds_mean", 0, "no time in a row"),
     ("accuracy-out-of-range", "summary", "/metrics/baseline_task_accuracy", 1.1, "accuracy 1.1"),

@@ -1,0 +1,145 @@
+"""Speed and memory of the adjudicator: `python -m tests.bench.adjudication [--lines N] [--rounds N]`.
+
+Prints Markdown tables. Everything is measured as whole commands; those that are compared run in turn within each
+round, and the medians over the rounds are printed, so that a busy machine changes the ratios little.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.helpers import RECORDS, published
+
+COMMAND = [str(Path(sys.executable).parent / "kvint2eval")]
+PASS = [sys.executable, "-c", "pass"]
+LOADS = [
+    sys.executable,
+    "-c",
+    "import json, sys\nfor line in open(sys.argv[1], 'rb'): json.loads(line)",
+]
+
+KINDS = (
+    ("supported", "supported/l4-published.json"),
+    ("delegate: modeled", "delegate/modeled-evidence-observed-figures.json"),
+    ("unsupported: method", "unsupported/unsupported-method-unknown-rotation.json"),
+    ("unsupported: cache bytes", "unsupported/cache-bytes-one-too-high.json"),
+    ("unsupported: witness", "unsupported/witness-mismatch-driver.json"),
+    ("malformed: unknown member", "unsupported/unknown-member-capital.json"),
+    ("malformed: duplicate", "unsupported/duplicate-member-escaped.json"),
+    ("malformed: negative zero", "unsupported/negative-zero-float.json"),
+)
+
+
+def run(command):
+    """Wall seconds, processor seconds, and peak memory in MiB of one process of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, _, used = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, cpu, used.ru_maxrss / 1024
+
+
+def in_turn(commands, rounds):
+    """Median of each figure for each command, the commands run one after another in every round."""
+    measured = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, command in commands.items():
+            measured[name].append(run(command))
+    return {
+        name: [statistics.median(column) for column in zip(*rows, strict=True)]
+        for name, rows in measured.items()
+    }
+
+
+def one_line(path):
+    """A record of testdata on one line, its text otherwise as it is."""
+    return (RECORDS / path).read_bytes().replace(b"\n", b" ").strip() + b"\n"
+
+
+def write_lines(path, line, count):
+    """Write one line many times; in pieces, since a child's peak memory counts from this process's."""
+    with path.open("wb") as stream:
+        for _ in range(count):
+            stream.write(line)
+
+
+def streaming(folder, lines, rounds):
+    """Records a second, one job and two, and the memory for a tenth and for all of the lines."""
+    compact = json.dumps(json.loads(published()), separators=(",", ":")).encode() + b"\n"
+    whole, tenth = folder / "whole.jsonl", folder / "tenth.jsonl"
+    write_lines(whole, compact, lines)
+    write_lines(tenth, compact, lines // 10)
+    judge = [*COMMAND, "adjudicate", "--format", "jsonl"]
+    cores = os.cpu_count() or 1
+    commands = {
+        "json.loads of each line, nothing else": [*LOADS, str(whole)],
+        "jsonl, one job": [*judge, str(whole)],
+        "text, one job": [*judge[:-1], "text", str(whole)],
+        f"jsonl, --jobs {cores}": [*judge, str(whole), "--jobs", str(cores)],
+        "jsonl, one job, a tenth of the lines": [*judge, str(tenth)],
+    }
+    print(f"| streaming {lines:,} supported records | records/s (wall) | µs/record (processor) | peak MiB |")
+    print("|---|---:|---:|---:|")
+    for name, (wall, cpu, peak) in in_turn(commands, rounds).items():
+        count = lines // 10 if "tenth" in name else lines
+        print(f"| {name} | {count / wall:,.0f} | {cpu / count * 1e6:.1f} | {peak:.0f} |")
+
+
+def kinds(folder, lines, rounds):
+    """Cost of each kind of record against that of a supported one."""
+    commands = {}
+    for number, (name, path) in enumerate(KINDS):
+        target = folder / f"kind{number}.jsonl"
+        write_lines(target, one_line(path), lines)
+        commands[name] = [*COMMAND, "adjudicate", "--format", "jsonl", str(target)]
+    empty = folder / "one.jsonl"
+    empty.write_bytes(one_line(KINDS[0][1]))
+    commands["start"] = [*COMMAND, "adjudicate", "--format", "jsonl", str(empty)]
+    measured = in_turn(commands, rounds)
+    start = measured.pop("start")[1]
+    base = measured[KINDS[0][0]][1] - start
+    print("| kind of record, indented text on one line | µs/record (processor) | times a supported one |")
+    print("|---|---:|---:|")
+    for name, (_, cpu, _) in measured.items():
+        print(f"| {name} | {(cpu - start) / lines * 1e6:.1f} | {(cpu - start) / base:.2f} |")
+
+
+def cold(rounds):
+    """Start of the command on one file against an empty Python."""
+    path = str(RECORDS / "supported" / "l4-published.json")
+    measured = in_turn(
+        {"python3 -c pass": PASS, "kvint2eval adjudicate FILE": [*COMMAND, "adjudicate", path]}, rounds
+    )
+    floor = measured["python3 -c pass"][0]
+    print("| cold command | ms (wall) | ms above python3 -c pass |")
+    print("|---|---:|---:|")
+    for name, (wall, _, _) in measured.items():
+        print(f"| {name} | {wall * 1e3:.1f} | {(wall - floor) * 1e3:.1f} |")
+
+
+def main():
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lines", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        streaming(Path(name), arguments.lines, arguments.rounds)
+        print()
+        kinds(Path(name), arguments.lines // 10, arguments.rounds)
+    print()
+    cold(max(15, arguments.rounds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The published protocol: the producer beside plain C++ loops, and its time over the number of tokens.
+
+    python -m tests.bench.producer_published [--repeats N] [--tokens]
+
+Runs alternate, so that a busy machine slows both; medians are printed, times in seconds. Without g++ the C++ column
+is left out.
+"""
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+_SOURCE = Path(__file__).with_name("published_loop.cpp")
+_RUN = """
+import sys, time
+from producer.backend.cpu import NumpyBackend
+from producer.environment import peak_rss_bytes
+from producer.protocol import run_protocol
+from producer.spec import PUBLISHED, SliceSpec
+begin = time.perf_counter()
+run_protocol(SliceSpec(seq_len=int(sys.argv[1])), PUBLISHED, NumpyBackend(int(sys.argv[2])))
+print(time.perf_counter() - begin, peak_rss_bytes())
+"""
+
+
+def compiled(folder):
+    """Path of the compiled loops, or None without a compiler."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        return None
+    program = folder / "published_loop"
+    subprocess.run([compiler, "-O3", "-std=c++17", str(_SOURCE), "-o", str(program)], check=True)
+    return program
+
+
+def loop_seconds(program):
+    """Seconds of the whole protocol in the loops, as they measure it."""
+    out = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
+    return float(out.split()[-1])
+
+
+def producer_seconds(tokens, threads):
+    """Seconds of the protocol in NumPy within its process, and the process's largest size in MB."""
+    command = [sys.executable, "-c", _RUN, str(tokens), str(threads)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    seconds, peak = out.split()
+    return float(seconds), int(peak) / 1e6
+
+
+def command_seconds(folder, threads):
+    """Seconds of the whole command, its start and its files included."""
+    command = [sys.executable, "-m", "producer", "run", "--protocol", "published", "--threads", str(threads)]
+    begin = time.perf_counter()
+    subprocess.run([*command, "-o", str(folder / "record.json")], capture_output=True, check=True)
+    return time.perf_counter() - begin
+
+
+def side_by_side(repeats):
+    """Print the table of medians at the published size."""
+    rows = {}
+    with tempfile.TemporaryDirectory() as name:
+        program = compiled(Path(name))
+        for _ in range(repeats):
+            if program is not None:
+                rows.setdefault("C++ loops, 1 thread", []).append(loop_seconds(program))
+            for threads in (1, 2):
+                rows.setdefault(f"producer, {threads} threads", []).append(producer_seconds(4096, threads)[0])
+            rows.setdefault("whole command, 1 thread", []).append(command_seconds(Path(name), 1))
+    loops = statistics.median(rows.get("C++ loops, 1 thread", [float("nan")]))
+    print("| program | median | least | most | share of C++ |\n|---|---|---|---|---|")
+    for label, seconds in rows.items():
+        middle = statistics.median(seconds)
+        print(f"| {label} | {middle:.3f} | {min(seconds):.3f} | {max(seconds):.3f} | {middle / loops:.2f} |")
+
+
+def over_tokens():
+    """Print time and size over the number of tokens."""
+    print("| tokens | seconds | µs a token | peak MB |\n|---|---|---|---|")
+    for exponent in range(10, 21, 2):
+        seconds, peak = producer_seconds(2**exponent, 2)
+        print(
+            f"| {2**exponent:,} | {seconds:.2f} | {1e6 * seconds / 2**exponent:.1f} | {peak:.0f} |",
+            flush=True,
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--tokens", action="store_true", help="also time 1024 to 1,048,576 tokens (minutes)")
+    arguments = parser.parse_args()
+    side_by_side(arguments.repeats)
+    if arguments.tokens:
+        over_tokens()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""testdata/README.md: where each file comes from."""
+
+from tests.regen import records
+
+_HEAD = """\
+# Test data
+
+Apache-2.0, like the project. Everything here is made by `make regen` from `tests/regen/`, and `make test` compares it.
+
+- `records/v1/`: one record a finding at least, named `<finding>-<slug>.json`, made by `tests/regen/records.py` from
+  the published L4 record by one change. `supported/l4-published.json` is that record, rebuilt from the published
+  figures by `tests/regen/published.py`; that its witness digest comes out as published proves the figures. The large
+  file and the files that are no UTF-8 are meant to be so.
+- `manifest-v1.jsonl`: for each record the verdict that it must get, the accepted twin that it differs from in one
+  place, and the pins file that it is judged with. `tests/test_records.py` reads it.
+- `pins/`: pins files for the records of step 10, and a file that they pin (`tests/regen/pins.py`).
+- `golden/report/`: the whole report on all records, one a format (`tests/regen/golden.py`).
+
+| record | finding | how it differs from its twin |
+|---|---|---|
+"""
+
+
+def render() -> bytes:
+    """Text of testdata/README.md."""
+    rows = [f"| `{case.path}` | {case.finding or 'none'} | {case.made} |" for case in records.cases()]
+    return (_HEAD + "\n".join(rows) + "\n").encode()
