@@ -6,6 +6,8 @@ The tree::
     ├── SpecError               an argument or a specification is outside what is allowed
     ├── NonFiniteError          an input array holds NaN or infinity
     ├── DegenerateGroupError    a group has no scale or zero point that its dialect can store
+    ├── FileFormatError         a rotation or trace file is not what it has to be
+    ├── ExtraMissingError       a package of an optional extra is not installed
     ├── MemoryLimitError        a size needs more memory than there is
     ├── SearchError             a search cannot give what its protocol promises
     ├── RecordError             a record cannot be read, or names no protocol that is known here
@@ -17,6 +19,8 @@ This module imports nothing of the project, so that every other module may impor
 __all__ = [
     "BackendUnavailableError",
     "DegenerateGroupError",
+    "ExtraMissingError",
+    "FileFormatError",
     "MemoryLimitError",
     "NonFiniteError",
     "ProducerError",
@@ -43,6 +47,14 @@ class DegenerateGroupError(ProducerError, ValueError):
 
     The public implementation of the dialect stores NaN, infinity or a zero scale there.
     """
+
+
+class FileFormatError(ProducerError):
+    """A rotation or trace file is not what it has to be; the message names the file and the place in it."""
+
+
+class ExtraMissingError(ProducerError):
+    """A package of an optional extra is not installed; the message says how to install it."""
 
 
 class MemoryLimitError(ProducerError):
