@@ -1,7 +1,7 @@
 """Quantizer dialects: the registry.
 
 To add one: a module with a class that follows `producer.quantize.base.Dialect`, and a line in `DIALECTS`
-(docs/contributing-schemes.md).
+(docs/contributing.md).
 """
 
 from producer.errors import SpecError
