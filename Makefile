@@ -40,6 +40,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.adjudication
+	$(BIN)/python -m tests.bench.producer_published
 
 # Make every generated file again; a test compares them.
 regen: $(VENV)/.dev

@@ -2,6 +2,6 @@
 
 import os
 
-# The producer has threads of its own, and its results must not depend on their number. OpenBLAS reads this
-# once, when NumPy is first imported; a value that the user has set stays.
+# The producer spreads its work over forked processes, and a process with threads must not be forked. OpenBLAS
+# reads this once, when NumPy is first imported; a value that the user has set stays.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

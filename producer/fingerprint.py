@@ -1,4 +1,4 @@
-"""The fingerprint of a quantizer dialect: a digest of what it makes of fixed golden inputs.
+"""The fingerprint of a quantizer dialect: a digest of what it makes of the golden inputs.
 
 One name is used in public for several computations, so a record carries this digest beside the name. It is taken
 with the quantizer that is then measured with. docs/dialects.md has the definition for a second implementation.
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from producer.errors import DegenerateGroupError, SpecError
+from producer.layout import get_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,54 +18,36 @@ if TYPE_CHECKING:
     from producer.arrays import Float32Array
     from producer.quantize.base import Dialect
 
-__all__ = ["GOLDEN_CLIPS", "GOLDEN_GROUP_SIZES", "fingerprint", "golden_inputs"]
+__all__ = ["GOLDEN_CHANNELS", "GOLDEN_RATIOS", "fingerprint", "golden_inputs"]
 
-#: Group sizes and clip ratios with which every golden input is quantized, in this order.
-GOLDEN_GROUP_SIZES = (32, 128)
-GOLDEN_CLIPS = (1.0, 0.92, 0.75)
+GOLDEN_CHANNELS = 128
+GOLDEN_RATIOS = (1.0, 0.75, 0.5)
 
-_CHANNELS = 128
-_TOKENS = 32
-_MASK = 0xFFFF_FFFF
-
-
-def _hashed(count: int, start: int) -> "Float32Array":
-    """Return whole numbers of about normal shape, float32: sums of four bytes of hashed indices, less 510."""
-    values = np.empty(count, dtype=np.float32)
-    for index in range(count):
-        word = ((start + index) * 2654435761) & _MASK
-        word ^= word >> 15
-        word = (word * 2246822519) & _MASK
-        word ^= word >> 13
-        values[index] = sum(word.to_bytes(4, "little")) - 510
-    return values
+_SEED = 6260
+_MULTIPLIER, _INCREMENT = 1664525, 1013904223
+_RANDOM_ROWS = 8
 
 
-def golden_inputs() -> "Iterator[tuple[str, Float32Array]]":
-    """Give the golden inputs in their order: name, and float32 of shape (32, 128).
+def golden_inputs() -> "Float32Array":
+    """Return the golden inputs, float32, shape (14, 128).
 
-    All are made of whole numbers and powers of two, so that nothing but a rounding to float32 can differ: values of
-    about normal shape; with an offset; with one outlier a row; all negative; ties; few channels large; subnormals;
-    two neighbouring numbers; one value; zeros.
+    Notes
+    -----
+    Eight rows of a linear congruential generator, in [-4, 4) with steps of 2⁻²¹; then zeros, all negative, one value,
+    ties between codes, subnormals, and one outlier. All are exact in float32.
     """
-    normal = _hashed(_TOKENS * _CHANNELS, 1).reshape(_TOKENS, _CHANNELS) / np.float32(256)
-    yield "normal", normal
-    yield "offset", normal + np.float32(16)
-    outlier = normal.copy()
-    outlier[np.arange(_TOKENS), np.arange(_TOKENS) * 5 % _CHANNELS] = 64
-    yield "outlier", outlier
-    yield "negative", -np.abs(normal) - np.float32(0.125)
-    quarters = np.arange(_TOKENS * _CHANNELS, dtype=np.float32).reshape(_TOKENS, _CHANNELS)
-    yield "ties", (quarters * 5 % 13) / np.float32(4)
-    channels = normal.copy()
-    channels[:, 7::32] *= np.float32(32)
-    yield "channels", channels
-    yield "subnormal", normal * np.float32(2.0**-140)
-    pair = np.full((_TOKENS, _CHANNELS), 0.1375, dtype=np.float32)
-    pair[:, 1::2] = np.nextafter(np.float32(0.1375), np.float32(1))
-    yield "neighbours", pair
-    yield "constant", np.full((_TOKENS, _CHANNELS), -3, dtype=np.float32)
-    yield "zeros", np.zeros((_TOKENS, _CHANNELS), dtype=np.float32)
+    words = [_SEED]
+    for _ in range(_RANDOM_ROWS * GOLDEN_CHANNELS):
+        words.append((_MULTIPLIER * words[-1] + _INCREMENT) % 2**32)
+    steps = (np.array(words[1:], dtype=np.int64) >> 8) - 2**23
+    channel = np.arange(GOLDEN_CHANNELS, dtype=np.float64)
+    ties = np.array([3, 2, 1, 0, -1, -2, -3, 1.5])
+    outlier = np.where(channel % 2, -0.25, 0.25)
+    outlier[7] = 100.0
+    edges = [0 * channel, -(channel + 1) / 8, 0 * channel + 1.5, np.tile(ties, GOLDEN_CHANNELS // 8)]
+    edges += [channel * 2.0**-149, outlier]
+    rows = np.concatenate([(steps / 2**21).reshape(_RANDOM_ROWS, GOLDEN_CHANNELS), np.array(edges)])
+    return rows.astype(np.float32)
 
 
 def fingerprint(dialect: "Dialect") -> str:
@@ -77,32 +60,31 @@ def fingerprint(dialect: "Dialect") -> str:
 
     Notes
     -----
-    SHA-256 over, for every input, group size and clip ratio in their order: a line ``name group_size clip_ratio``
-    in ASCII, ended by LF; then the codes as bytes in C order, every metadata array as little-endian float32 in
-    stored order, and the dequantized values as little-endian float32. Where the dialect refuses, the line
-    ``refused: SpecError`` or ``refused: DegenerateGroupError`` stands in their place. A zero is written as +0.
+    SHA-256 over, for each ratio and each row as one group: the packed codes in the dialect's layout, its stored
+    scalars in their order and the dequantized values, both as little-endian float32, a zero as +0. Where the dialect
+    refuses a row, the ASCII text ``refused: SpecError`` or ``refused: DegenerateGroupError`` and a line feed stand
+    in their place. A dialect whose groups run along tokens takes a row as the tokens of one channel.
     """
     digest = hashlib.sha256()
-    for name, x in golden_inputs():
-        for group_size in GOLDEN_GROUP_SIZES:
-            for clip_ratio in GOLDEN_CLIPS:
-                digest.update(f"{name} {group_size} {clip_ratio}\n".encode())
-                for part in _results(dialect, x, clip_ratio, group_size):
-                    digest.update(part)
+    for ratio in GOLDEN_RATIOS:
+        for row in golden_inputs():
+            for part in _results(dialect, row, ratio):
+                digest.update(part)
     return digest.hexdigest()
 
 
-def _results(dialect: "Dialect", x: "Float32Array", clip_ratio: float, group_size: int) -> "Iterator[bytes]":
-    """Give what the digest takes in of one input."""
+def _results(dialect: "Dialect", row: "Float32Array", clip_ratio: float) -> "Iterator[bytes]":
+    """Give what the digest takes in of one row."""
+    x = row[:, None] if dialect.numerics.group_axis == "tokens" else row[None, :]
     try:
-        quantized = dialect.quantize(x, clip_ratio, group_size)
+        quantized = dialect.quantize(x, clip_ratio, row.size)
     except DegenerateGroupError:
         yield b"refused: DegenerateGroupError\n"
         return
     except SpecError:
         yield b"refused: SpecError\n"
         return
-    yield quantized.codes.tobytes()
+    yield get_layout(dialect.numerics.packing).pack(quantized.codes.reshape(-1)).tobytes()
     for values in (*quantized.metadata, dialect.dequantize(quantized)):
         # -0 + 0 is +0: which of the two zeros a subtraction gives is no property of a dialect.
         yield (values + np.float32(0)).astype("<f4").tobytes()

@@ -7,8 +7,6 @@ The project's array order (num_kv_heads, seq_len, head_dim) is what `ArraySource
 
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
 from producer.arrays import require_finite
 from producer.errors import SpecError
 from producer.workspace import aligned_empty
@@ -16,17 +14,18 @@ from producer.workspace import aligned_empty
 if TYPE_CHECKING:
     from producer.arrays import Float32Array
 
-__all__ = ["ArraySource", "BlockSource", "KVSource", "block_ranges", "empty_block"]
+__all__ = ["ArraySource", "BlockSource", "KVSource", "block_ranges", "copy_channel_major", "empty_block"]
 
 # Elements of one head's keys in a block, 512 KiB: large enough that the interpreter's part is small, small
 # enough that a tile and two temporaries stay in a core's L2 cache.
 _TILE_ELEMENTS = 1 << 17
+_TOKENS_AT_ONCE = 32
 
 
 def block_ranges(seq_len: int, head_dim: int) -> list[tuple[int, int]]:
     """Return (first token, end) of every block.
 
-    The blocks depend on nothing but these two numbers, so results do not depend on the number of threads.
+    The blocks depend on nothing but these two numbers, so results do not depend on the number of cores.
     """
     step = max(16, _TILE_ELEMENTS // head_dim)
     return [(start, min(start + step, seq_len)) for start in range(0, seq_len, step)]
@@ -35,6 +34,16 @@ def block_ranges(seq_len: int, head_dim: int) -> list[tuple[int, int]]:
 def empty_block(num_kv_heads: int, head_dim: int, tokens: int) -> "Float32Array":
     """Return an uninitialised block, float32, shape (num_kv_heads, 2, head_dim, tokens)."""
     return aligned_empty((num_kv_heads, 2, head_dim, tokens))
+
+
+def copy_channel_major(values: "Float32Array", out: "Float32Array") -> None:
+    """Copy (…, tokens), whose tokens are far apart in memory, to `out`, where they are side by side.
+
+    A few tokens at a time: the cache lines that they are read from are used up before they are dropped.
+    """
+    for start in range(0, out.shape[-1], _TOKENS_AT_ONCE):
+        some = slice(start, start + _TOKENS_AT_ONCE)
+        out[..., some] = values[..., some]
 
 
 class KVSource(Protocol):
@@ -109,6 +118,6 @@ class ArraySource(BlockSource):
         for start, end in block_ranges(seq_len, head_dim):
             block = empty_block(heads, head_dim, end - start)
             for part, values in enumerate((k, v)):
-                np.copyto(block[:, part], values[:, start:end].transpose(0, 2, 1))
+                copy_channel_major(values[:, start:end].transpose(0, 2, 1), block[:, part])
             blocks.append(block)
         super().__init__(blocks)

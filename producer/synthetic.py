@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from producer.rng import NormalStream, StreamMark
-from producer.source import BlockSource, KVSource, block_ranges, empty_block
+from producer.source import BlockSource, KVSource, block_ranges, copy_channel_major, empty_block
 from producer.workspace import Scratch
 
 if TYPE_CHECKING:
@@ -28,13 +28,16 @@ def float_cache_bytes(spec: "SliceSpec") -> int:
     return 2 * 4 * spec.seq_len * spec.row_width
 
 
-def _draw_into(out: "Float32Array", stream: NormalStream, spec: "SliceSpec", start: int) -> None:
+def _draw_into(
+    out: "Float32Array", stream: NormalStream, spec: "SliceSpec", start: int, scratch: Scratch
+) -> None:
     """Draw K or V from token `start` on to `out`, (num_kv_heads, head_dim, tokens), outliers multiplied."""
     tokens = out.shape[2]
-    flat = stream.normals(tokens * spec.row_width)
+    flat = scratch.take("flat", (tokens * spec.row_width,))
+    stream.fill(flat)
     first = start * spec.row_width
     flat[-first % spec.outlier_stride :: spec.outlier_stride] *= np.float32(spec.outlier_factor)
-    np.copyto(out, flat.reshape(tokens, spec.num_kv_heads, spec.head_dim).transpose(1, 2, 0))
+    copy_channel_major(flat.reshape(tokens, spec.num_kv_heads, spec.head_dim).transpose(1, 2, 0), out)
 
 
 class StreamedSource:
@@ -62,7 +65,7 @@ class StreamedSource:
         start, end = self._ranges[index]
         block = self._scratch.take("block", (self.num_kv_heads, 2, self.head_dim, end - start))
         for part, mark in enumerate(self._marks[index]):
-            _draw_into(block[:, part], NormalStream.at(mark), self._spec, start)
+            _draw_into(block[:, part], NormalStream.at(mark), self._spec, start, self._scratch)
         return block
 
 
@@ -111,9 +114,10 @@ def build_slice(spec: "SliceSpec", resident_bytes: int = RESIDENT_BYTES) -> Synt
     source: KVSource
     if float_cache_bytes(spec) <= resident_bytes:
         blocks = [empty_block(spec.num_kv_heads, spec.head_dim, end - start) for start, end in ranges]
+        scratch = Scratch()
         for part in (0, 1):
             for block, (start, _) in zip(blocks, ranges, strict=True):
-                _draw_into(block[:, part], stream, spec, start)
+                _draw_into(block[:, part], stream, spec, start, scratch)
         source = BlockSource(blocks)
     else:
         k_marks, v_marks = (

@@ -241,7 +241,7 @@ class NumpyBackend:
             heads, parts, d, tokens = block.shape
             packed = np.empty((heads, parts, d // 4, tokens), dtype=np.uint8)
             scales = np.empty((heads, parts, d // group_size, tokens), dtype=np.float32)
-            codes = np.empty((d, tokens), dtype=np.uint8)
+            codes = self._scratch.take("bytes", (d // 4, tokens)).view(np.uint8).reshape(d, tokens)
             for head, part in np.ndindex(heads, parts):
                 rows = dialect.split_groups(block[head, part], group_size, 0)
                 scale = dialect.row_scale(_row_absmax(rows), ratio)
@@ -276,7 +276,8 @@ class NumpyBackend:
     def _unpacked_levels(self, packed: "UInt8Array", group_size: int) -> "Float32Array":
         """Return the levels 2·code - 3 of a packed tile, float32, shape (groups, group_size, tokens)."""
         quarter, tokens = packed.shape
-        levels = np.empty((quarter, 4, tokens), dtype=np.uint8)
+        # Four bytes a float32: as many as there are codes.
+        levels = self._scratch.take("bytes", packed.shape).view(np.uint8).reshape(quarter, 4, tokens)
         # 2·code straight from the byte: a code's two bits are moved to bits 1 and 2.
         np.add(packed, packed, out=levels[:, 0])
         for lane in (1, 2, 3):

@@ -82,7 +82,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         complain("interrupted; no file is half written")
         code = INTERRUPTED
     except MemoryError:
-        complain("out of memory: take fewer tokens, heads or threads")
+        complain("out of memory: take fewer tokens or heads, or fewer --threads")
         code = COULD_NOT_JUDGE
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback, and an exit code
         complain(f"internal fault, please report it: {type(error).__name__}: {error}")

@@ -87,8 +87,9 @@ def printable(message: str) -> str:
 
 
 def complain(message: str) -> None:
-    """Print a message on standard error, on one line."""
-    print(f"kvint2eval-producer: error: {printable(message)}", file=sys.stderr)
+    """Print a message on standard error, on one line, in the place of a progress bar."""
+    clear = "\r\033[K" if sys.stderr.isatty() else ""
+    print(f"{clear}kvint2eval-producer: error: {printable(message)}", file=sys.stderr)
 
 
 def print_delegation(detail: str, arguments: argparse.Namespace, *, modeled: bool = False) -> None:

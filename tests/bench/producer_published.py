@@ -17,13 +17,14 @@ from pathlib import Path
 
 _SOURCE = Path(__file__).with_name("published_loop.cpp")
 _RUN = """
-import sys, time
+import dataclasses, sys, time
 from producer.backend.cpu import NumpyBackend
 from producer.environment import peak_rss_bytes
 from producer.protocol import run_protocol
 from producer.spec import PUBLISHED, SliceSpec
 begin = time.perf_counter()
-run_protocol(SliceSpec(seq_len=int(sys.argv[1])), PUBLISHED, NumpyBackend(int(sys.argv[2])))
+protocol = dataclasses.replace(PUBLISHED, num_rotations=int(sys.argv[3]))
+run_protocol(SliceSpec(seq_len=int(sys.argv[1])), protocol, NumpyBackend(int(sys.argv[2])))
 print(time.perf_counter() - begin, peak_rss_bytes())
 """
 
@@ -44,9 +45,9 @@ def loop_seconds(program):
     return float(out.split()[-1])
 
 
-def producer_seconds(tokens, threads):
+def producer_seconds(tokens, threads, rotations=8):
     """Seconds of the protocol in NumPy within its process, and the process's largest size in MB."""
-    command = [sys.executable, "-c", _RUN, str(tokens), str(threads)]
+    command = [sys.executable, "-c", _RUN, str(tokens), str(threads), str(rotations)]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     seconds, peak = out.split()
     return float(seconds), int(peak) / 1e6
@@ -79,10 +80,10 @@ def side_by_side(repeats):
 
 
 def over_tokens():
-    """Print time and size over the number of tokens."""
+    """Print time and size over the number of tokens, for the baseline and one rotation, one process each."""
     print("| tokens | seconds | µs a token | peak MB |\n|---|---|---|---|")
     for exponent in range(10, 21, 2):
-        seconds, peak = producer_seconds(2**exponent, 2)
+        seconds, peak = producer_seconds(2**exponent, 2, 1)
         print(
             f"| {2**exponent:,} | {seconds:.2f} | {1e6 * seconds / 2**exponent:.1f} | {peak:.0f} |",
             flush=True,

@@ -187,7 +187,7 @@ class FakeRuntime:
     def __init__(self, devices):
         self.devices = devices
 
-    def getDeviceCount(self):
+    def getDeviceCount(self):  # noqa: N802  # CuPy names it so
         if isinstance(self.devices, Exception):
             raise self.devices
         return self.devices
