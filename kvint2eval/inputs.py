@@ -19,10 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from io import BufferedReader
 
-__all__ = ["BLOCK_BYTES", "STDIN", "Input", "collect", "read_block", "read_record", "stream_lines"]
+__all__ = [
+    "BLOCK_BYTES",
+    "ENVELOPE_SUFFIX",
+    "STDIN",
+    "Input",
+    "collect",
+    "read_block",
+    "read_envelope",
+    "read_record",
+    "stream_lines",
+]
 
 BLOCK_BYTES = 1 << 20
 """Bytes of JSON Lines that are read at a time."""
+
+ENVELOPE_SUFFIX = ".dsse"
+"""The envelope of `record.json` is `record.json.dsse`."""
 
 STDIN = "-"
 
@@ -117,6 +130,14 @@ def read_record(path: str) -> bytes:
             return _read_up_to(stream, _KEPT_BYTES)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def read_envelope(path: str) -> bytes | None:
+    """Bytes of the envelope of a record's file, None where there is none that can be read; cut as a record is."""
+    try:
+        return read_record(path + ENVELOPE_SUFFIX)
+    except InputError:
+        return None
 
 
 def _read_up_to(stream: BinaryIO, count: int) -> bytes:

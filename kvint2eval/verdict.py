@@ -9,9 +9,9 @@ import msgspec
 from kvint2eval.codes import FINDINGS, Outcome, Reason
 
 if TYPE_CHECKING:
-    from kvint2eval.contract import v1
+    from kvint2eval.contract import v1, v2
 
-__all__ = ["Binding", "Finding", "Level", "Verdict"]
+__all__ = ["Basis", "Binding", "ClaimVerdict", "Finding", "Level", "Verdict"]
 
 Level = Literal["bound", "declared", "mismatched"]
 
@@ -47,7 +47,7 @@ class Binding(msgspec.Struct, frozen=True):
     """How much a digest of the record rests on."""
 
     role: str
-    """`artifact`, `recipe_artifact`, `model` or `runtime`."""
+    """v1: `artifact`, `recipe_artifact`, `model` or `runtime`; v2: the artifact's role."""
     sha256: str
     """The digest that the record states."""
     level: Level
@@ -58,10 +58,47 @@ class Binding(msgspec.Struct, frozen=True):
     """Why the digest is only declared, or what is not equal."""
 
 
+class ClaimVerdict(msgspec.Struct, frozen=True):
+    """What became of one claim of a v2 record whose figures all hold."""
+
+    pointer: str
+    """JSON pointer of the claim."""
+    metric: str
+    """The claim's metric."""
+    finding: Finding | None = None
+    """Why the claim is refused; None for one that stands."""
+
+
+class Basis(msgspec.Struct, frozen=True):
+    """What the figures of a v2 record rest on."""
+
+    recomputed: tuple[str, ...]
+    """Recomputed from the record itself by the adjudicator."""
+    reported: tuple[str, ...]
+    """Only reported. `kvint2eval-producer rederive` computes the deterministic ones again; times and hardware stay."""
+
+
+class _Arm(msgspec.Struct, frozen=True):
+    """What is echoed of an arm."""
+
+    rotation: str
+    clip_ratio: float
+    summary: dict[str, float]
+
+
+class _Measurements(msgspec.Struct, frozen=True):
+    """What is echoed of the measurements."""
+
+    selected: str
+    arms: list[_Arm]
+    storage: dict[str, Any]
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """One outcome with one reason.
 
-    Limits: a verdict does not say that the figures are true. v1 holds summaries and a digest of itself.
+    Limits: a verdict does not say that the figures are true. v1 holds summaries and a digest of itself; v2 holds
+    trials, from which the summaries follow, and which anyone can invent.
     """
 
     outcome: Outcome
@@ -77,28 +114,61 @@ class Verdict(msgspec.Struct, frozen=True):
     bindings: tuple[Binding, ...] | None = None
     """One per digest of the record; None when no pins were given, or the steps ended before them."""
     canonical: bytes = b""
-    """Canonical bytes of the record with an empty witness; empty when it has no v1 layout."""
+    """v1: canonical bytes of the record with an empty witness; v2: its RFC 8785 form without the witness. Empty when
+    the bytes have no known layout."""
+    is_v2: bool = False
+    """Whether the record has the layout of contract v2."""
+    claims: tuple[ClaimVerdict, ...] | None = None
+    """v2: one a claim; None when the steps ended before them."""
+    basis: Basis | None = None
+    """v2: what the figures of a supported or delegated observation rest on."""
+    signers: tuple[str, ...] | None = None
+    """Key ids of the policy whose signatures were verified; None without a policy."""
 
     @property
     def echo(self) -> dict[str, Any]:
-        """Contract version, pins, runtime, hardware, recipe and evidence as read; metrics only when supported.
+        """The record as read, without its witness.
 
-        Empty for a record without a v1 layout.
+        v1: contract version, pins, runtime, hardware, recipe and evidence; metrics only when supported. v2: all but
+        the measurements; the summaries, the storage and the claims that stand only when supported. Empty for bytes
+        without a known layout.
         """
         if not self.canonical:
             return {}
+        if self.is_v2:
+            return self._echo_v2()
         members: dict[str, Any] = msgspec.json.decode(self.canonical)
         del members["witness_sha256"]
         if self.outcome is not Outcome.SUPPORTED:
             del members["metrics"]
         return members
 
+    def _echo_v2(self) -> dict[str, Any]:
+        parts = msgspec.json.decode(self.canonical, type=dict[str, msgspec.Raw])
+        measurements, claims = parts.pop("measurements"), parts.pop("claims")
+        members: dict[str, Any] = {name: msgspec.json.decode(part) for name, part in parts.items()}
+        if self.outcome is Outcome.SUPPORTED:
+            # The columns of the trials are most of a record: they are stepped over, not read.
+            members["measurements"] = msgspec.to_builtins(
+                msgspec.json.decode(measurements, type=_Measurements)
+            )
+            stands = [verdict.finding is None for verdict in self.claims or ()]
+            stated = msgspec.json.decode(claims)
+            members["claims"] = [claim for claim, one in zip(stated, stands, strict=True) if one]
+        return members
+
     @property
-    def record(self) -> v1.Record | None:
-        """The record, for a supported one; None for any other, whose figures must not be used."""
+    def record(self) -> v1.Record | v2.Record | None:
+        """The record, for a supported one; None for any other, whose figures must not be used.
+
+        Of a v2 record only the claims count that `claims` lets stand.
+        """
         if self.outcome is not Outcome.SUPPORTED:
             return None
-        from kvint2eval.contract import v1  # noqa: PLC0415  # pydantic takes longer to import than all the rest
+        from kvint2eval.contract import v1, v2  # noqa: PLC0415  # pydantic takes longer to import than all the rest
 
+        if self.is_v2:
+            whole = {**msgspec.json.decode(self.canonical), "witness_sha256": self.witness_sha256}
+            return v2.Record.model_validate_json(msgspec.json.encode(whole))
         members = {**msgspec.json.decode(self.canonical), "witness_sha256": self.witness_sha256}
         return v1.Record.model_validate_json(msgspec.json.encode(members))

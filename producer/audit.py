@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from producer.computation import computation
 from producer.protocol import ProtocolRun, RunResult, run_and_keep, select
-from producer.record import computation_of
+from producer.record import RecordV2
 from producer.rng import NormalStream
 from producer.search import next_ratios
 
@@ -295,7 +296,19 @@ def audit(
     return [finding for check in _CHECKS if (finding := check(evidence)) is not None]
 
 
-def audit_record(record: "Record", backend: "Backend", progress: "Progress") -> list[Finding]:
+def _claims_of_record(record: "Record | RecordV2") -> Claims:
+    """Return what a record claims; a selection that is no number of a rotation is 0, which is no candidate."""
+    if not isinstance(record, RecordV2):
+        rows = record.metrics.candidates or ()
+        return Claims(record.metrics.selected_rotation, {row.rotation: row.clip_ratio for row in rows})
+    if record.measurements is None:
+        return Claims(0, {})
+    places = {rotation.id: index for index, rotation in enumerate(record.recipe.rotations or ())}
+    ratios = {places.get(arm.rotation, 0): arm.clip_ratio for arm in record.measurements.arms}
+    return Claims(places.get(record.measurements.selected, 0), ratios)
+
+
+def audit_record(record: "Record | RecordV2", backend: "Backend", progress: "Progress") -> list[Finding]:
     """Return the soundness findings of the computation that a record names, with what the record claims.
 
     Raises
@@ -303,9 +316,8 @@ def audit_record(record: "Record", backend: "Backend", progress: "Progress") -> 
     RecordError
         If the record names no computation that is known here.
     """
-    spec, protocol = computation_of(record)
-    rows = record.metrics.candidates or ()
-    claimed = Claims(record.metrics.selected_rotation, {row.rotation: row.clip_ratio for row in rows})
+    spec, protocol = computation(record)
+    claimed = _claims_of_record(record)
     if not 1 <= claimed.selected <= protocol.num_rotations:
         # A selection that is no candidate cannot be looked at; what came out is.
         return audit(spec, protocol, backend, progress=progress)

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from producer.backend.base import SplittingBackend
+from producer.backend.cpu import NumpyBackend
 from producer.parallel import fork_map
 from producer.quantize.symmetric_absmax_clip import require_group_size
 from producer.rotation import build_candidates, rotated_output
 from producer.search import ClipCurve, ClipSearch
+from producer.split import TrialErrors, split_errors
 from producer.stats import BOOTSTRAP_STREAM_KEY, Interval, Summary, paired_bootstrap, summarize
 from producer.synthetic import RESIDENT_BYTES, build_slice
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from producer.arrays import Float32Array
-    from producer.backend.base import Backend, RotatedCache
+    from producer.backend.base import Backend, PackedCache, RotatedCache
     from producer.rotation import Rotation
     from producer.spec import OutputRotation, ProtocolSpec, SliceSpec
 
@@ -62,10 +65,15 @@ class Arm:
         Digest of the float32 bytes of the evaluation queries that this arm saw.
     nmse : list of float
         By evaluation query.
-    decode_us : list of float
-        Wall time by evaluation query: rotation of the query, attention over the packed cache, W_O.
+    decode_us, host_decode_us : list of float
+        Time by evaluation query of attention over the packed cache and W_O: where it runs, and on the host with
+        the query's rotation; see `producer.backend.base.Decoded`.
     code_bytes, scale_bytes : int
         Bytes of the stored codes and scales, counted from the arrays.
+    calibration_nmse : list of list of float
+        By clip ratio of the curve and calibration query.
+    errors : TrialErrors or None
+        The squared errors of the evaluation and their split; None where a run does not keep them.
     """
 
     index: int
@@ -77,8 +85,11 @@ class Arm:
     queries_sha256: str = ""
     nmse: list[float] = field(default_factory=list)
     decode_us: list[float] = field(default_factory=list)
+    host_decode_us: list[float] = field(default_factory=list)
     code_bytes: int = 0
     scale_bytes: int = 0
+    calibration_nmse: list[list[float]] = field(default_factory=list)
+    errors: TrialErrors | None = None
 
     @property
     def nmse_summary(self) -> Summary:
@@ -160,6 +171,8 @@ class ProtocolRun:
     backend : Backend
     resident_bytes : int
         See `producer.synthetic.build_slice`.
+    keeps_errors : bool
+        Whether the evaluation also splits the squared error of every trial.
 
     Attributes
     ----------
@@ -172,9 +185,16 @@ class ProtocolRun:
     """
 
     def __init__(
-        self, spec: "SliceSpec", protocol: "ProtocolSpec", backend: "Backend", resident_bytes: int
+        self,
+        spec: "SliceSpec",
+        protocol: "ProtocolSpec",
+        backend: "Backend",
+        resident_bytes: int,
+        *,
+        keeps_errors: bool = False,
     ) -> None:
         self.protocol = protocol
+        self.keeps_errors = keeps_errors
         self.backend = backend
         self.slice = build_slice(spec, resident_bytes)
         self.search = ClipSearch(protocol.clips)
@@ -206,7 +226,9 @@ class ProtocolRun:
         backend, group_size = self.backend, self.protocol.group_size
         cache = self._rotate(arm)
         w_o = rotated_output(arm.rotation, self.slice.w_o, self.protocol.output_rotation)
-        self.search.complete(arm.curve, lambda ratios: self._objectives(cache, w_o, ratios))
+        self.search.complete(
+            arm.curve, lambda ratios: self._objectives(cache, w_o, ratios, arm.calibration_nmse)
+        )
         if arm.curve.best_ratio == arm.clip_ratio:
             arm.calibration_ms += 1e3 * (time.perf_counter() - start)
             return
@@ -214,14 +236,31 @@ class ProtocolRun:
         packed = backend.quantize_pack(cache, arm.clip_ratio, group_size)
         arm.calibration_ms += 1e3 * (time.perf_counter() - start)
         arm.code_bytes, arm.scale_bytes = packed.code_bytes, packed.scale_bytes
-        arm.nmse, arm.decode_us = [], []
+        arm.nmse, arm.decode_us, arm.host_decode_us = [], [], []
         queries, references = self.evaluation[arm.index], self.evaluation_reference[arm.index]
         arm.queries_sha256 = hashlib.sha256(queries.tobytes()).hexdigest()
+        outputs = []
         for index in range(len(queries)):
-            begin = time.perf_counter()
-            output = backend.project(backend.attend_packed(packed, queries[index : index + 1]), w_o)
-            arm.decode_us.append(1e6 * (time.perf_counter() - begin))
-            arm.nmse += backend.nmse(output, references[index : index + 1]).tolist()
+            decoded = backend.decode(packed, queries[index : index + 1], w_o)
+            arm.decode_us.append(decoded.decode_us)
+            arm.host_decode_us.append(decoded.host_us)
+            arm.nmse += backend.nmse(decoded.outputs, references[index : index + 1]).tolist()
+            outputs.append(decoded.outputs)
+        if self.keeps_errors:
+            heads = self._key_outputs(arm, packed, cache, queries)
+            arm.errors = split_errors(np.concatenate(outputs), backend.project(heads, w_o), references)
+
+    def _key_outputs(
+        self, arm: Arm, packed: "PackedCache", cache: "RotatedCache", queries: "Float32Array"
+    ) -> "Float32Array":
+        """Return head outputs that read packed keys and float values: only the keys are quantized."""
+        if isinstance(self.backend, SplittingBackend):
+            return self.backend.attend_packed_keys(packed, cache, queries)
+        # Any backend will do: the two parts and their cross part add up whatever output lies between them.
+        numpy = NumpyBackend(1)
+        own = numpy.rotate(self.slice.source, arm.rotation)
+        packed = numpy.quantize_pack(own, arm.clip_ratio, self.protocol.group_size)
+        return numpy.attend_packed_keys(packed, own, queries)
 
     def _rotate(self, arm: Arm) -> "RotatedCache":
         """Return the cache rotated for an arm, in the memory of the one before."""
@@ -229,13 +268,24 @@ class ProtocolRun:
         return self.spare
 
     def _objectives(
-        self, cache: "RotatedCache", w_o: "Float32Array", ratios: "Sequence[float]"
+        self,
+        cache: "RotatedCache",
+        w_o: "Float32Array",
+        ratios: "Sequence[float]",
+        rows: "list[list[float]] | None" = None,
     ) -> list[float]:
-        """Return the calibration objective of clip ratios: the mean NMSE over the calibration queries."""
+        """Return the calibration objective of clip ratios: the mean NMSE over the calibration queries.
+
+        The NMSE of every query is added to `rows`, a list a ratio.
+        """
         backend = self.backend
         heads = backend.search_clips(cache, self.calibration, ratios, self.protocol.group_size)
-        errors = [backend.nmse(backend.project(each, w_o), self.calibration_reference) for each in heads]
-        return [summarize(each.tolist()).mean for each in errors]
+        errors = [
+            backend.nmse(backend.project(each, w_o), self.calibration_reference).tolist() for each in heads
+        ]
+        if rows is not None:
+            rows += errors
+        return [summarize(each).mean for each in errors]
 
     def objectives(self, arm: Arm, ratios: "Sequence[float]") -> list[float]:
         """Return an arm's calibration objective at any clip ratios."""
@@ -257,6 +307,7 @@ def run_protocol(
     progress: Progress = _no_progress,
     null_check: bool | None = None,
     resident_bytes: int = RESIDENT_BYTES,
+    keeps_errors: bool = False,
 ) -> RunResult:
     """Return what a protocol finds on a slice.
 
@@ -272,6 +323,8 @@ def run_protocol(
         the published protocol.
     resident_bytes : int
         See `producer.synthetic.build_slice`.
+    keeps_errors : bool
+        Whether every trial's squared error is kept with its split: what a record of contract v2 holds.
 
     Raises
     ------
@@ -285,7 +338,13 @@ def run_protocol(
     All arms are searched over one grid: a ratio that one arm needed is searched for all.
     """
     run, result = run_and_keep(
-        spec, protocol, backend, progress=progress, null_check=null_check, resident_bytes=resident_bytes
+        spec,
+        protocol,
+        backend,
+        progress=progress,
+        null_check=null_check,
+        resident_bytes=resident_bytes,
+        keeps_errors=keeps_errors,
     )
     del run
     return result
@@ -299,12 +358,13 @@ def run_and_keep(
     progress: Progress = _no_progress,
     null_check: bool | None = None,
     resident_bytes: int = RESIDENT_BYTES,
+    keeps_errors: bool = False,
 ) -> tuple[ProtocolRun, RunResult]:
     """Return the run beside its result, to ask it more; see `run_protocol`."""
     require_group_size(spec.head_dim, protocol.group_size)
     total = protocol.num_rotations + 2
     progress(0, total, "slice")
-    run = ProtocolRun(spec, protocol, backend, resident_bytes)
+    run = ProtocolRun(spec, protocol, backend, resident_bytes, keeps_errors=keeps_errors)
     checks_null = protocol.clips.extend if null_check is None else null_check
     process, done = os.getpid(), 0
 

@@ -22,6 +22,7 @@ from kvint2eval.contract.v1 import (
     Record,
     Runtime,
 )
+from kvint2eval.contract.v2 import Record as RecordV2
 from kvint2eval.digest import sha256_hex, sha256_text_file
 from kvint2eval.errors import InputError
 from kvint2eval.inputs import read_record as read_record_bytes
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
     from producer.protocol import RunResult
 
 __all__ = [
+    "PRODUCER_ID",
+    "RECIPE_ARTIFACT",
     "Delegation",
     "Record",
+    "RecordV2",
     "build_record",
     "computation_of",
     "delegation",
@@ -44,10 +48,11 @@ __all__ = [
     "read_record_file",
     "record_text",
     "source_digest",
+    "source_listing",
     "witness_of",
 ]
 
-_PRODUCER_ID = "kvint2eval-producer"
+PRODUCER_ID = "kvint2eval-producer"
 _MODEL_ID = "synthetic-attention-slice"
 _MODEL_VERSION = re.compile(
     r"(?P<protocol>[a-z]+)-v1 seed-(?P<seed>[0-9]+) calibration-(?P<calibration>[0-9]+)"
@@ -57,7 +62,7 @@ _PUBLISHED_ARTIFACT = ("kvint2eval-l4-output-aware-slice", "2")
 _PUBLISHED_MODEL_ID = "synthetic-attention-head"
 _PUBLISHED_MODEL_VERSION = re.compile(r"seed-(?P<seed>[0-9]+)-v2")
 # The paper whose recipe is run, with the digest that the published record gives it.
-_RECIPE_ARTIFACT = Pin(
+RECIPE_ARTIFACT = Pin(
     id="arxiv:2608.02691",
     version="v2",
     sha256="6b4f915c212b0b3afaa4b5a8334805ff97e3c1c136c38d6f29d329ad024b9331",
@@ -95,22 +100,27 @@ def delegation(detail: str, *, modeled: bool = False) -> Delegation:
     return Delegation(REASONS[reason].outcome.value, reason.value, detail)
 
 
+def source_listing() -> str:
+    """Return the listing of the producer's source whose digest is `source_digest`."""
+    root = Path(__file__).parent
+    files = [path for path in root.rglob("*") if path.suffix in {".py", ".cu", ".cuh"}]
+    names = {(Path("producer") / path.relative_to(root)).as_posix(): path for path in files}
+    return "".join(f"{sha256_text_file(names[name])}  {name}\n" for name in sorted(names))
+
+
 def source_digest() -> str:
     """Return the digest of the producer's source, reproducible from a checkout.
 
     Notes
     -----
-    SHA-256 of a listing: for every ``.py`` and ``.cu`` file below ``producer/``, in byte order of its path, the
-    SHA-256 of its text in LF form, two spaces, its path from the root of the project with ``/``, and a line end.
+    SHA-256 of a listing: for every ``.py``, ``.cu`` and ``.cuh`` file below ``producer/``, in byte order of its
+    path, the SHA-256 of its text in LF form, two spaces, its path from the root of the project with ``/``, and a
+    line end.
     In a checkout with LF line ends that is::
 
-        find producer -name '*.py' -o -name '*.cu' | LC_ALL=C sort | xargs sha256sum | sha256sum
+        find producer -name '*.py' -o -name '*.cu' -o -name '*.cuh' | LC_ALL=C sort | xargs sha256sum | sha256sum
     """
-    root = Path(__file__).parent
-    files = [path for path in root.rglob("*") if path.suffix in {".py", ".cu"}]
-    names = {(Path("producer") / path.relative_to(root)).as_posix(): path for path in files}
-    listing = "".join(f"{sha256_text_file(names[name])}  {name}\n" for name in sorted(names))
-    return sha256_hex(listing.encode())
+    return sha256_hex(source_listing().encode())
 
 
 def specification_digest(spec: SliceSpec, protocol: ProtocolSpec) -> str:
@@ -132,8 +142,8 @@ def build_record(result: "RunResult", runtime: "RuntimeInfo") -> Record:
     source = source_digest()
     record = Record(
         contract_version=CONTRACT_VERSION,
-        artifact=Pin(id=_PRODUCER_ID, version=__version__, sha256=source),
-        recipe_artifact=_RECIPE_ARTIFACT,
+        artifact=Pin(id=PRODUCER_ID, version=__version__, sha256=source),
+        recipe_artifact=RECIPE_ARTIFACT,
         model=Pin(
             id=_MODEL_ID,
             version=f"{protocol.name}-v1 seed-{spec.seed} calibration-{protocol.calibration_queries}",
@@ -144,7 +154,7 @@ def build_record(result: "RunResult", runtime: "RuntimeInfo") -> Record:
             version=runtime.version,
             driver=runtime.driver,
             kernel=runtime.kernel,
-            sha256=source,
+            sha256=runtime.sha256 or source,
         ),
         hardware=Hardware(
             os=os_name(),
@@ -206,13 +216,14 @@ def witness_of(record: Record) -> str:
     return witness_v1(record)
 
 
-def parse_record(data: bytes) -> Record:
-    """Return the v1 record that bytes hold.
+def parse_record(data: bytes) -> "Record | RecordV2":
+    """Return the record that bytes hold, of v1 or v2.
 
     Raises
     ------
     RecordError
-        If they are no well-formed v1 record; the message says what was found, what is allowed, and where.
+        If they are no well-formed record of a known contract; the message says what was found, what is allowed,
+        and where.
     """
     verdict = adjudicate(data)
     finding = verdict.finding
@@ -222,16 +233,16 @@ def parse_record(data: bytes) -> Record:
             f"{finding.code} at {finding.pointer or 'the record'}{place}: "
             f"found {finding.found}, allowed: {finding.allowed}"
         )
-    return Record.model_validate_json(data)
+    return (RecordV2 if verdict.is_v2 else Record).model_validate_json(data)
 
 
-def read_record_file(path: str) -> Record:
-    """Return the v1 record in a file.
+def read_record_file(path: str) -> "Record | RecordV2":
+    """Return the record in a file, of v1 or v2.
 
     Raises
     ------
     RecordError
-        If the file cannot be read, or holds no well-formed v1 record.
+        If the file cannot be read, or holds no well-formed record.
     """
     try:
         data = read_record_bytes(path)
@@ -282,7 +293,7 @@ def _protocol_of(record: Record) -> ProtocolSpec:
         match = _PUBLISHED_MODEL_VERSION.fullmatch(model.version)
         if match is not None and int(match["seed"]) == record.hardware.seed:
             return dataclasses.replace(PUBLISHED, **counts)
-    if artifact.id == _PRODUCER_ID and model.id == _MODEL_ID:
+    if artifact.id == PRODUCER_ID and model.id == _MODEL_ID:
         match = _MODEL_VERSION.fullmatch(model.version)
         if (
             match is not None
@@ -294,6 +305,6 @@ def _protocol_of(record: Record) -> ProtocolSpec:
     raise RecordError(
         f"artifact {artifact.id!r} version {artifact.version!r} with model {model.id!r} version "
         f"{model.version!r} and seed {record.hardware.seed} names no computation that is known here; allowed: "
-        f"artifact {_PRODUCER_ID!r} with model {_MODEL_ID!r}, or artifact {_PUBLISHED_ARTIFACT[0]!r} version "
+        f"artifact {PRODUCER_ID!r} with model {_MODEL_ID!r}, or artifact {_PUBLISHED_ARTIFACT[0]!r} version "
         f"{_PUBLISHED_ARTIFACT[1]!r} with model {_PUBLISHED_MODEL_ID!r} version 'seed-SEED-v2'"
     )

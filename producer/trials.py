@@ -47,6 +47,7 @@ def _arm(result: "RunResult", arm: "Arm") -> dict[str, Any]:
         "evaluation_queries_sha256": arm.queries_sha256,
         "nmse": arm.nmse,
         "decode_us": arm.decode_us,
+        "host_decode_us": arm.host_decode_us,
         "code_bytes": arm.code_bytes,
         "scale_bytes": arm.scale_bytes,
         "baseline_minus_arm": None if difference is None else dataclasses.asdict(difference),

@@ -25,7 +25,9 @@ def test_examples_of_the_package_run():
     assert doctest.testmod(kvint2eval).attempted > 0
 
 
-@pytest.mark.parametrize("module", ["pydantic", "jsonschema", "numpy", "tomllib", "producer"])
+@pytest.mark.parametrize(
+    "module", ["pydantic", "jsonschema", "numpy", "tomllib", "producer", "markdown_it", "tempfile", "pytest"]
+)
 def test_adjudicating_a_file_does_not_import(module):
     script = (
         "import sys\nfrom kvint2eval.cli import main\n"

@@ -95,8 +95,8 @@ def test_a_pin_never_changes_an_earlier_verdict(tmp_path):
         ("artifact = [1]", "artifact 1: found 1, allowed: a table"),
         ("[[other]]\n", "found table 'other'"),
         (
-            '[[artifact]]\nrole = "kernel"',
-            "found role 'kernel', allowed: artifact, recipe_artifact, model, runtime",
+            '[[artifact]]\nrole = "kernal"',
+            "found role 'kernal', allowed: artifact, recipe_artifact, model, runtime",
         ),
         ('[[artifact]]\nrole = "model"', "found sha256 None, allowed: 64 lower-case"),
         (artifact(role="model", sha256="A" * 64, unbindable="x"), "allowed: 64 lower-case hexadecimal"),

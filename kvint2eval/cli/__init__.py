@@ -12,7 +12,19 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from kvint2eval._version import __version__
-from kvint2eval.cli import adjudicate, diff, digest, explain, schema
+from kvint2eval.cli import (
+    adjudicate,
+    diff,
+    digest,
+    explain,
+    gate,
+    keygen,
+    migrate,
+    report,
+    schema,
+    sign,
+    verify,
+)
 from kvint2eval.cli.common import COULD_NOT_JUDGE, INTERRUPTED, CannotJudge, complain
 
 if TYPE_CHECKING:
@@ -47,7 +59,19 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kvint2eval {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for subcommand in (adjudicate, explain, schema, digest, diff):
+    for subcommand in (
+        adjudicate,
+        report,
+        gate,
+        explain,
+        schema,
+        digest,
+        diff,
+        migrate,
+        keygen,
+        sign,
+        verify,
+    ):
         subcommand.add(commands)
     return parser
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from kvint2eval.cli.common import COULD_NOT_JUDGE, CannotJudge, add_command, complain
+from kvint2eval.cli.output import CI_FORMATS, Words, assemble, ci_report, opened, step_summary, write_all
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from kvint2eval.cli.common import Subcommands
     from kvint2eval.inputs import Input
     from kvint2eval.pins import Pins
+    from kvint2eval.policy import Policy
     from kvint2eval.report import Report, Tally
+    from kvint2eval.root import Root
 
-FORMATS = ("text", "json", "jsonl")
+FORMATS = ("text", "json", "jsonl", *CI_FORMATS)
 
-__all__ = ["add", "run"]
+__all__ = ["add", "judge_inputs", "read_pins_or_complain", "run"]
 
 
 def add(commands: Subcommands) -> None:
@@ -41,10 +43,21 @@ def add(commands: Subcommands) -> None:
         "--pins", metavar="FILE", help="pins file (TOML) to hold the records' digests against"
     )
     command.add_argument(
+        "--root",
+        metavar="DIR",
+        help="folder that the paths of v2 records are relative to: their files are rehashed",
+    )
+    command.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="policy file (TOML): every record needs the signatures it asks for, in PATH.dsse beside it",
+    )
+    command.add_argument(
         "--format",
         choices=FORMATS,
         default="text",
-        help="text for people; jsonl: one verdict a line; json: one document (default: text)",
+        help="text for people; jsonl: one verdict a line; json: one document; sarif: SARIF 2.1.0; "
+        "junit: JUnit XML; github: annotations and step summary (default: text)",
     )
     command.add_argument(
         "--accept-delegate", action="store_true", help="exit 0 when nothing worse than delegate was met"
@@ -77,18 +90,29 @@ def run(arguments: argparse.Namespace) -> int:
     from kvint2eval.batch import Judge  # noqa: PLC0415
     from kvint2eval.inputs import collect  # noqa: PLC0415
 
-    judge = Judge(_report(arguments), _pins(arguments.pins))
+    judge = Judge(
+        _report(arguments),
+        read_pins_or_complain(arguments.pins),
+        _root(arguments.root),
+        _policy(arguments.policy),
+    )
     inputs, errors = collect(arguments.paths, lines=arguments.lines)
     for message in errors:
         complain(message)
-    if not inputs:
+    if not inputs and arguments.format not in CI_FORMATS:
         return COULD_NOT_JUDGE
-    if arguments.output is None:
-        tally = _run(inputs, judge, sys.stdout.fileno(), arguments.jobs, len(errors))
-    else:
-        tally = _run_to_file(inputs, judge, arguments, len(errors))
+    with opened(arguments.output) as descriptor:
+        tally = assemble(
+            judge.report,
+            descriptor,
+            lambda target: judge_inputs(inputs, judge, target, arguments.jobs, errors),
+            Words("kvint2eval adjudicate", lambda tally: tally.sentence()),
+            step_summary(arguments.format),
+        )
     print(f"kvint2eval: {tally.sentence()}", file=sys.stderr)
-    return tally.exit_code(accept_delegate=arguments.accept_delegate)
+    code = tally.exit_code(accept_delegate=arguments.accept_delegate)
+    # Readers of SARIF take another exit code for a failure of the tool itself.
+    return 0 if arguments.format == "sarif" and code != COULD_NOT_JUDGE else code
 
 
 def _report(arguments: argparse.Namespace) -> Report:
@@ -98,12 +122,15 @@ def _report(arguments: argparse.Namespace) -> Report:
         is_terminal = arguments.output is None and sys.stdout.isatty()
         automatic = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         return Text(colour=arguments.color == "always" or (arguments.color == "auto" and automatic))
+    if arguments.format in CI_FORMATS:
+        return ci_report(arguments.format, "kvint2eval adjudicate")
     from kvint2eval.report.json_lines import JsonDocument, JsonLines  # noqa: PLC0415
 
     return JsonDocument() if arguments.format == "json" else JsonLines()
 
 
-def _pins(path: str | None) -> Pins | None:
+def read_pins_or_complain(path: str | None) -> Pins | None:
+    """Pins of the file that an option names; None without one."""
     if path is None:
         return None
     from kvint2eval.errors import PinsError  # noqa: PLC0415
@@ -115,45 +142,43 @@ def _pins(path: str | None) -> Pins | None:
         raise CannotJudge(str(error)) from error
 
 
-def _run(inputs: list[Input], judge: Judge, descriptor: int, jobs: int, errors: int) -> Tally:
-    """Judge all inputs, writing the report to a descriptor."""
+def _root(path: str | None) -> Root | None:
+    if path is None:
+        return None
+    from kvint2eval.errors import InputError  # noqa: PLC0415
+    from kvint2eval.root import Root  # noqa: PLC0415
+
+    try:
+        return Root(path)
+    except InputError as error:
+        raise CannotJudge(str(error)) from error
+
+
+def _policy(path: str | None) -> Policy | None:
+    if path is None:
+        return None
+    from kvint2eval.errors import PolicyError  # noqa: PLC0415
+    from kvint2eval.policy import read_policy  # noqa: PLC0415
+
+    try:
+        return read_policy(path)
+    except PolicyError as error:
+        raise CannotJudge(str(error)) from error
+
+
+def judge_inputs(inputs: list[Input], judge: Judge, descriptor: int, jobs: int, errors: list[str]) -> Tally:
+    """Judge all inputs, writing the verdicts to a descriptor."""
     from kvint2eval.batch import run_forked, run_serial  # noqa: PLC0415
     from kvint2eval.inputs import STDIN  # noqa: PLC0415
     from kvint2eval.report import Tally  # noqa: PLC0415
 
-    def emit(data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-
     sys.stdout.flush()
     sys.stderr.flush()
-    emit(judge.report.start())
+    for message in errors:
+        write_all(descriptor, judge.report.fault(message))
     if jobs > 1 and not any(source.path == STDIN for source in inputs):
         tally = run_forked(inputs, judge, descriptor, jobs)
     else:
-        tally = run_serial(inputs, judge, emit, cast("BufferedReader", sys.stdin.buffer))
-    tally = tally.plus(Tally(errors=errors))
-    emit(judge.report.end(tally))
-    return tally
-
-
-def _run_to_file(inputs: list[Input], judge: Judge, arguments: argparse.Namespace, errors: int) -> Tally:
-    """Judge all inputs into a file that appears, whole, only at the end."""
-    target = Path(arguments.output)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        if target.is_dir():
-            raise CannotJudge(f"--output {target}: found a folder, allowed: a file")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
-    except OSError as error:
-        raise CannotJudge(f"--output {target}: {error.strerror or error}") from error
-    try:
-        try:
-            tally = _run(inputs, judge, descriptor, arguments.jobs, errors)
-        finally:
-            os.close(descriptor)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return tally
+        stdin = cast("BufferedReader", sys.stdin.buffer)
+        tally = run_serial(inputs, judge, lambda data: write_all(descriptor, data), stdin)
+    return tally.plus(Tally(errors=len(errors)))

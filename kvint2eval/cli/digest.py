@@ -29,7 +29,7 @@ def add(commands: Subcommands) -> None:
     how.add_argument(
         "--witness",
         action="store_true",
-        help="witness digest of a v1 record: what its witness_sha256 must be",
+        help="witness digest of a record: what its witness_sha256 must be",
     )
 
 
@@ -58,9 +58,11 @@ def _witness(path: str) -> str:
     from kvint2eval.inputs import read_record  # noqa: PLC0415
     from kvint2eval.verdict import Finding  # noqa: PLC0415
 
-    subject = read_subject(read_record(path))
+    data = read_record(path)
+    subject = read_subject(data)
     if isinstance(subject, Finding):
+        contract = "v2" if b'"kvint2eval/v2"' in data else "v1"
         raise CannotJudge(
-            f"{path}: no v1 record: {subject.code}: found {subject.found}, allowed: {subject.allowed}"
+            f"{path}: no {contract} record: {subject.code}: found {subject.found}, allowed: {subject.allowed}"
         )
     return subject.witness

@@ -1,4 +1,4 @@
-"""`kvint2eval schema`: the JSON Schema of a contract."""
+"""`kvint2eval schema`: the JSON Schema of a contract, or of the pins file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add", "run"]
 
+_FOLDERS = {"v1": "kvint2eval.contract", "v2": "kvint2eval.contract", "pins": "kvint2eval"}
+
 
 def add(commands: Subcommands) -> None:
     """Add the subcommand."""
@@ -21,10 +23,16 @@ def add(commands: Subcommands) -> None:
         "schema",
         "Print the JSON Schema of a contract.",
         run,
-        "The schema describes the layout. What it cannot say stands in docs/contract-v1.md.",
+        "The schema describes the layout. What it cannot say stands in docs/contract-v1.md, docs/contract-v2.md and,\n"
+        "for the pins file, in docs/gate.md.",
     )
     command.add_argument(
-        "version", nargs="?", default="v1", choices=("v1",), metavar="VERSION", help="v1 (the default)"
+        "version",
+        nargs="?",
+        default="v1",
+        choices=tuple(_FOLDERS),
+        metavar="VERSION",
+        help="v1 (the default), v2, or pins for the pins file",
     )
 
 
@@ -32,6 +40,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
     from importlib import resources  # noqa: PLC0415
 
-    name = f"{arguments.version}.schema.json"
-    print(resources.files("kvint2eval.contract").joinpath(name).read_text(encoding="utf-8"), end="")
+    folder = resources.files(_FOLDERS[arguments.version])
+    print(folder.joinpath(f"{arguments.version}.schema.json").read_text(encoding="utf-8"), end="")
     return 0

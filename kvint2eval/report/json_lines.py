@@ -14,10 +14,11 @@ import msgspec
 from kvint2eval.canonical import EMPTY_WITNESS
 from kvint2eval.codes import Outcome
 from kvint2eval.report.escape import ascii_json
+from kvint2eval.report.model import Report
 
 if TYPE_CHECKING:
     from kvint2eval.report.model import Source, Tally
-    from kvint2eval.verdict import Finding, Verdict
+    from kvint2eval.verdict import ClaimVerdict, Finding, Verdict
 
 __all__ = ["FORMAT", "JsonDocument", "JsonLines"]
 
@@ -55,6 +56,7 @@ def verdict_line(source: Source, verdict: Verdict) -> bytes:
         bindings,
         b',"record":',
         _record(verdict),
+        _beyond_v1(verdict),
         b"}",
     )
     return ascii_json(b"".join(parts))
@@ -86,12 +88,40 @@ def _record(verdict: Verdict) -> bytes:
     canonical = verdict.canonical
     if not canonical:
         return b"null"
+    if verdict.is_v2:
+        return msgspec.json.encode(verdict.echo)
     if verdict.outcome is Outcome.SUPPORTED:
         return canonical[: -len(EMPTY_WITNESS)] + b"}"
     return canonical[: canonical.index(_METRICS)] + b"}"
 
 
-class JsonLines:
+def _beyond_v1(verdict: Verdict) -> bytes:
+    """Members that only a v2 record or a policy gives a verdict."""
+    parts = []
+    if verdict.is_v2:
+        parts.append(b',"claims":' + _claims(verdict.claims))
+        parts.append(b',"basis":' + msgspec.json.encode(verdict.basis))
+    if verdict.signers is not None:
+        parts.append(b',"signers":' + msgspec.json.encode(verdict.signers))
+    return b"".join(parts)
+
+
+def _claims(claims: tuple[ClaimVerdict, ...] | None) -> bytes:
+    if claims is None:
+        return b"null"
+    rows = [
+        {
+            "pointer": claim.pointer,
+            "metric": claim.metric,
+            "stands": claim.finding is None,
+            "finding": None if claim.finding is None else claim.finding.code,
+        }
+        for claim in claims
+    ]
+    return msgspec.json.encode(rows)
+
+
+class JsonLines(Report):
     """One verdict a line."""
 
     def start(self) -> bytes:
@@ -107,7 +137,7 @@ class JsonLines:
         return b""
 
 
-class JsonDocument:
+class JsonDocument(Report):
     """One document with all verdicts, one a line, and the tally."""
 
     def start(self) -> bytes:

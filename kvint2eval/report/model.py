@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from kvint2eval.codes import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvint2eval.report.issue import Issue
     from kvint2eval.verdict import Verdict
 
-__all__ = ["Report", "Source", "Tally"]
+__all__ = ["CiReport", "Frame", "GateReport", "Report", "Source", "Tally"]
 
 
 class Source(NamedTuple):
@@ -55,14 +58,51 @@ class Tally(NamedTuple):
         return f"{self.records} record{'' if self.records == 1 else 's'}: {counts}{failed}"
 
 
-class Report(Protocol):
-    """A format: three pure functions whose outputs follow one another."""
+class Frame(Protocol):
+    """What stands around the pieces of a report.
+
+    Pieces are made by several processes and put together in order. What a format needs of the pieces before
+    is therefore kept out of them: commas come from `separator`, counts go into `head`.
+    """
+
+    separator: ClassVar[bytes] = b""
+    """Stands between two pieces that are not empty."""
+
+    needs_tally: ClassVar[bool] = False
+    """Whether `head` gives anything; the pieces are then kept in a temporary file until all are there."""
+
+    def head(self, tally: Tally) -> bytes:  # noqa: ARG002
+        """What stands before everything and needs the tally."""
+        return b""
 
     def start(self) -> bytes:
-        """What stands before the first verdict."""
+        """What stands before the first piece."""
+        return b""
+
+    def fault(self, message: str) -> bytes:  # noqa: ARG002
+        """An input that could not be judged. A format with a separator says it in `end`."""
+        return b""
+
+    def end(self, tally: Tally) -> bytes:  # noqa: ARG002
+        """What stands after the last piece."""
+        return b""
+
+
+class Report(Frame, Protocol):
+    """A format of verdicts: pure functions whose outputs follow one another."""
 
     def one(self, source: Source, verdict: Verdict, *, is_first: bool) -> bytes:
         """One verdict."""
+        ...
 
-    def end(self, tally: Tally) -> bytes:
-        """What stands after the last verdict."""
+
+class GateReport(Frame, Protocol):
+    """A format of what the docs gate checked."""
+
+    def checked(self, name: str, issues: Sequence[Issue]) -> bytes:
+        """One binding and what does not hold of it."""
+        ...
+
+
+class CiReport(Report, GateReport, Protocol):
+    """A format of both."""

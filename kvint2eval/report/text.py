@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvint2eval.codes import Outcome
 from kvint2eval.report.escape import safe
+from kvint2eval.report.model import Report
 
 if TYPE_CHECKING:
     from kvint2eval.report.model import Source, Tally
@@ -17,7 +18,7 @@ _COLOURS = {Outcome.SUPPORTED: "32", Outcome.UNSUPPORTED: "31", Outcome.DELEGATE
 _WIDTH = max(map(len, Outcome))
 
 
-class Text:
+class Text(Report):
     """Text for a terminal or a log.
 
     Parameters
@@ -44,6 +45,10 @@ class Text:
         lines = [f"{word}  {place}  {verdict.reason}{detail}{_rests_on(verdict)}"]
         if verdict.finding is not None:
             lines += _finding_lines(verdict.finding, source)
+        lines += _claim_lines(verdict)
+        if verdict.basis is not None:
+            lines.append(f"    {'rests on':8} recomputed here: {', '.join(verdict.basis.recomputed)}")
+            lines.append(f"    {'':8} only reported: {', '.join(verdict.basis.reported)}")
         return ("\n".join(lines) + "\n").encode()
 
     def end(self, tally: Tally) -> bytes:  # noqa: ARG002
@@ -55,13 +60,25 @@ def _rests_on(verdict: Verdict) -> str:
     """How far the digests of a supported record are bound."""
     if verdict.outcome is not Outcome.SUPPORTED:
         return ""
+    signed = "" if verdict.signers is None else f"signed by {len(verdict.signers)} trusted; "
     if verdict.bindings is None:
-        return "  witness recomputed; pins not given, digests only declared"
-    return "  witness recomputed; " + ", ".join(map(_binding, verdict.bindings))
+        return f"  {signed}witness recomputed; pins not given, digests only declared"
+    return f"  {signed}witness recomputed; " + ", ".join(map(_binding, verdict.bindings))
 
 
 def _binding(binding: Binding) -> str:
     return f"{binding.role} {binding.level}"
+
+
+def _claim_lines(verdict: Verdict) -> list[str]:
+    """Claims that stand and claims that are refused."""
+    lines = []
+    for claim in verdict.claims or ():
+        fate = (
+            "stands" if claim.finding is None else f"refused, {claim.finding.code}: {claim.finding.meaning}"
+        )
+        lines.append(f"    {'claim':8} {safe(claim.pointer)} {safe(claim.metric)}: {fate}")
+    return lines
 
 
 def _finding_lines(finding: Finding, source: Source) -> list[str]:

@@ -1,6 +1,5 @@
 """Backends: where the work that grows with the number of tokens is done."""
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 from producer.backend.cpu import NumpyBackend
@@ -15,19 +14,13 @@ BACKENDS = ("auto", "numpy", "cupy")
 
 
 def cuda_problem() -> str | None:
-    """Return why no run on a GPU is possible here, or None when one is."""
-    if importlib.util.find_spec("cupy") is None:
-        return "CuPy is not installed"
-    import cupy  # noqa: PLC0415 - only where it is installed
+    """Return why no run on a GPU is possible here, with what to do, or None when one is."""
+    from producer.gpu.cuda import require_cuda  # noqa: PLC0415 - imports CuPy
 
     try:
-        devices = int(cupy.cuda.runtime.getDeviceCount())
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"CuPy finds no CUDA device: {error}"
-    if devices == 0:
-        return "CuPy finds no CUDA device"
-    if importlib.util.find_spec("producer.gpu") is None:
-        return "this version has no GPU kernels"
+        require_cuda()
+    except BackendUnavailableError as error:
+        return str(error)
     return None
 
 
@@ -50,6 +43,11 @@ def select_backend(name: str, workers: int | None = None) -> "Backend":
     """
     if name not in BACKENDS:
         raise SpecError(f"backend {name!r} is not allowed: one of {', '.join(BACKENDS)}")
-    if name == "cupy" and (problem := cuda_problem()) is not None:
+    problem = None if name == "numpy" else cuda_problem()
+    if name == "cupy" and problem is not None:
         raise BackendUnavailableError(f"backend cupy cannot run here: {problem}")
+    if name != "numpy" and problem is None:
+        from producer.gpu.backend import open_cuda_backend  # noqa: PLC0415
+
+        return open_cuda_backend()
     return NumpyBackend(workers)

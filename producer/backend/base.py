@@ -5,7 +5,7 @@ A GPU backend has the same methods over device arrays; queries and outputs cross
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from producer.rotation import Rotation
     from producer.source import KVSource
 
-__all__ = ["Backend", "PackedCache", "RotatedCache", "RuntimeInfo"]
+__all__ = ["Backend", "Decoded", "PackedCache", "RotatedCache", "RuntimeInfo", "SplittingBackend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class RuntimeInfo:
         Name of the GPU, empty without one.
     gpu_memory_bytes : int
         0 without a GPU.
+    sha256 : str
+        Digest of the compiled program; empty where the producer's source is what runs.
     """
 
     name: str
@@ -41,6 +43,25 @@ class RuntimeInfo:
     kernel: str
     gpu: str
     gpu_memory_bytes: int
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One decode step.
+
+    Attributes
+    ----------
+    outputs : float32, shape (Q, output_dim)
+    decode_us : float
+        Time of the step where it runs: on a GPU between two events, on a CPU wall time.
+    host_us : float
+        Wall time of the step, the query and the output in host memory.
+    """
+
+    outputs: "Float32Array"
+    decode_us: float
+    host_us: float
 
 
 class PackedCache(Protocol):
@@ -89,6 +110,10 @@ class Backend(Protocol):
         """Processes over which a protocol may spread its candidates; 1 where a process cannot be forked."""
         ...
 
+    def describe(self) -> dict[str, object]:
+        """Return what else a side file says of it: names to JSON values, None where unknown."""
+        ...
+
     def rotate(
         self, source: "KVSource", rotation: "Rotation", spare: RotatedCache | None = None
     ) -> RotatedCache:
@@ -116,10 +141,28 @@ class Backend(Protocol):
         """Return head outputs that read the packed cache, float32, shape of `queries`."""
         ...
 
+    def decode(self, cache: PackedCache, query: "Float32Array", w_o: "Float32Array") -> Decoded:
+        """Return the output of one decode step, attention and W_O, with its times."""
+        ...
+
     def project(self, heads: "Float32Array", w_o: "Float32Array") -> "Float32Array":
         """Return the outputs after W_O, float32, shape (Q, output_dim)."""
         ...
 
     def nmse(self, observed: "Float32Array", reference: "Float32Array") -> "Float64Array":
         """Return the NMSE of every query, float64, shape (Q,)."""
+        ...
+
+
+@runtime_checkable
+class SplittingBackend(Protocol):
+    """A backend that can read keys and values from different caches."""
+
+    def attend_packed_keys(
+        self, cache: PackedCache, values: RotatedCache, queries: "Float32Array"
+    ) -> "Float32Array":
+        """Return head outputs that read packed keys and float values, float32, shape of `queries`.
+
+        Both caches have one rotation, and the heads are rotated as the values are.
+        """
         ...

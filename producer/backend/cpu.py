@@ -6,6 +6,7 @@ of cores changes no bit.
 
 import math
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from producer.arrays import require_finite
 from producer.attention import Partial, merge_partials, partial_attention
-from producer.backend.base import RuntimeInfo
+from producer.backend.base import Decoded, RuntimeInfo
 from producer.errors import NonFiniteError, SpecError
 from producer.metrics import nmse
 from producer.packing import pack
@@ -152,6 +153,10 @@ class NumpyBackend:
         )
         self._scratch = Scratch()
 
+    def describe(self) -> dict[str, object]:
+        """Return nothing: the environment says it all."""
+        return {}
+
     def rotate(
         self, source: KVSource, rotation: "Rotation", spare: "RotatedCache | None" = None
     ) -> NumpyRotatedCache:
@@ -273,6 +278,31 @@ class NumpyBackend:
         merged = merge_partials(_each(work, len(own.blocks)))
         return _by_query(merged[:, 0])
 
+    def attend_packed_keys(
+        self, cache: "PackedCache", values: "RotatedCache", queries: "Float32Array"
+    ) -> "Float32Array":
+        """Return head outputs of packed keys and float values; see `SplittingBackend.attend_packed_keys`."""
+        own, floats = cast("NumpyPackedCache", cache), cast("NumpyRotatedCache", values)
+        scaled = _scaled_queries(queries, own.rotation, own.group_size)
+
+        def work(index: int) -> Partial:
+            block, plain = own.blocks[index], floats.source.block(index)
+            unit = block.scale / dialect.LEVELS_PER_SCALE
+            rows = (1, -1, own.group_size, plain.shape[3])
+            ones = np.ones((1, *unit.shape[2:]), dtype=np.float32)
+            return partial_attention(
+                scaled[:, None],
+                block.packed.shape[3],
+                lambda head: (
+                    self._unpacked_levels(block.packed[head, 0], own.group_size)[None],
+                    unit[head, 0][None],
+                ),
+                lambda head: (plain[head, 1].reshape(rows), ones),
+            )
+
+        merged = merge_partials(_each(work, len(own.blocks)))
+        return _by_query(merged[:, 0])
+
     def _unpacked_levels(self, packed: "UInt8Array", group_size: int) -> "Float32Array":
         """Return the levels 2·code - 3 of a packed tile, float32, shape (groups, group_size, tokens)."""
         quarter, tokens = packed.shape
@@ -288,6 +318,13 @@ class NumpyBackend:
         out = self._scratch.take("levels", shape)
         np.copyto(out, levels.view(np.int8).reshape(shape))
         return out
+
+    def decode(self, cache: "PackedCache", query: "Float32Array", w_o: "Float32Array") -> Decoded:
+        """Return the output of one decode step and its wall time; see `Backend.decode`."""
+        start = time.perf_counter()
+        outputs = self.project(self.attend_packed(cache, query), w_o)
+        elapsed_us = 1e6 * (time.perf_counter() - start)
+        return Decoded(outputs, elapsed_us, elapsed_us)
 
     def project(self, heads: "Float32Array", w_o: "Float32Array") -> "Float32Array":
         """Return the outputs after W_O; see `Backend.project`. Float32 sums over heads and channels."""

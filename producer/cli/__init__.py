@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from producer.cli import audit, doctor, evaluate, rederive, run, trace
+from producer.cli import audit, doctor, evaluate, kernels, rederive, run, trace
 from producer.cli.common import COULD_NOT_JUDGE, DELEGATE, INTERRUPTED, complain, print_delegation
 from producer.errors import BackendUnavailableError, ProducerError
 
@@ -17,7 +17,8 @@ __all__ = ["build_parser", "entry", "main"]
 _EPILOG = """\
 exit codes:
   0  done; all fields agree (rederive); nothing found (audit)
-  1  a deterministic field disagrees (rederive); something found (audit)
+  1  a deterministic field disagrees (rederive); something found (audit);
+     a program that is not pinned (kernels)
   2  could not judge: wrong usage, a file that cannot be read or written, a size that does not fit
   3  delegate: the work is valid, but needs what is not here (CUDA), or the figures were modeled
 
@@ -52,7 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for subcommand in (run, rederive, audit, trace, evaluate, doctor):
+    for subcommand in (run, rederive, audit, trace, evaluate, doctor, kernels):
         subcommand.add(commands)
     return parser
 

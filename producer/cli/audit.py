@@ -31,14 +31,14 @@ def run(arguments: "argparse.Namespace") -> int:
     """Audit a record's computation."""
     from producer.audit import audit_record  # noqa: PLC0415
     from producer.backend import select_backend  # noqa: PLC0415
+    from producer.computation import computation  # noqa: PLC0415
     from producer.memory import require_memory  # noqa: PLC0415
-    from producer.record import computation_of  # noqa: PLC0415
 
     record = read_judgeable(arguments)
     if record is None:
         return DELEGATE
     backend = select_backend(arguments.backend, arguments.threads)
-    require_memory(*computation_of(record), backend.workers, arguments.memory_limit)
+    require_memory(*computation(record), backend.workers, arguments.memory_limit)
     findings = audit_record(record, backend, ProgressBar())
     if arguments.format == "json":
         print(json.dumps({"findings": [dataclasses.asdict(finding) for finding in findings]}))

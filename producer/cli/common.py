@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from producer.record import Record
+    from producer.record import Record, RecordV2
 
 __all__ = [
     "COULD_NOT_JUDGE",
@@ -120,20 +120,23 @@ class ProgressBar:
         print(f"\r\033[K[{bar}] {what}{end}", end="", file=sys.stderr, flush=True)
 
 
-def read_judgeable(arguments: argparse.Namespace) -> "Record | None":
-    """Return the record of a command, or None after printing that its figures were modeled.
+def read_judgeable(arguments: argparse.Namespace) -> "Record | RecordV2 | None":
+    """Return the record of a command, or None after printing that there is no run to repeat.
 
     Raises
     ------
     RecordError
         If the file cannot be read or holds no well-formed record.
     """
-    from producer.record import read_record_file  # noqa: PLC0415
+    from producer.record import RecordV2, read_record_file  # noqa: PLC0415
 
     record = read_record_file(arguments.record)
     if record.evidence == "modeled":
         print_delegation(
             "the record's figures are modeled: there is no run to repeat", arguments, modeled=True
         )
+        return None
+    if isinstance(record, RecordV2) and record.measurements is None:
+        print_delegation("the record holds no measurements: there is no run to repeat", arguments)
         return None
     return record

@@ -24,6 +24,16 @@ def add(commands: "Subcommands") -> None:
     )
 
 
+def _kernel_compiler() -> str:
+    from producer.errors import BackendUnavailableError  # noqa: PLC0415
+    from producer.gpu.compile import compiler_version  # noqa: PLC0415
+
+    try:
+        return f"ready: NVRTC {compiler_version()}"
+    except BackendUnavailableError as error:
+        return f"missing: {error}"
+
+
 def run(arguments: "argparse.Namespace") -> int:
     """Print the machine's abilities."""
     from producer.backend import cuda_problem  # noqa: PLC0415
@@ -40,6 +50,7 @@ def run(arguments: "argparse.Namespace") -> int:
         "available_bytes": available_bytes(),
         "numpy_backend": "ready",
         "cupy_backend": "ready" if problem is None else f"missing: {problem}",
+        "kernel_compiler": _kernel_compiler(),
         "plots": "ready"
         if plots
         else "missing: matplotlib is not installed (pip install 'kvint2eval[report]')",

@@ -20,8 +20,8 @@ def add(commands: "Subcommands") -> None:
     command = add_command(
         commands,
         "rederive",
-        "Compute again all that is deterministic in a record and compare field by field. Times, hardware and "
-        "other artifacts' digests are only reported by a record, and are not compared.",
+        "Compute again all that is deterministic in a record and compare field by field, a v2 record trial by trial. "
+        "Times, hardware and other artifacts' digests are only reported by a record, and are not compared.",
         run,
     )
     command.add_argument("record", metavar="RECORD", help="the record's file")
@@ -31,25 +31,42 @@ def add(commands: "Subcommands") -> None:
 def run(arguments: "argparse.Namespace") -> int:
     """Run a record's computation again."""
     from producer.backend import select_backend  # noqa: PLC0415
+    from producer.computation import computation  # noqa: PLC0415
     from producer.memory import require_memory  # noqa: PLC0415
-    from producer.record import computation_of  # noqa: PLC0415
+    from producer.record import RecordV2  # noqa: PLC0415
     from producer.rederive import rederive  # noqa: PLC0415
+    from producer.rederive_v2 import rederive_v2  # noqa: PLC0415
 
     record = read_judgeable(arguments)
     if record is None:
         return DELEGATE
     backend = select_backend(arguments.backend, arguments.threads)
-    require_memory(*computation_of(record), backend.workers, arguments.memory_limit)
-    comparisons = rederive(record, backend, ProgressBar())
+    require_memory(*computation(record), backend.workers, arguments.memory_limit)
+    basis: dict[str, tuple[str, ...]] = {}
+    if isinstance(record, RecordV2):
+        done = rederive_v2(record, backend, ProgressBar())
+        comparisons, basis = done.rederived, {"recomputed": done.recomputed, "reported": done.reported}
+    else:
+        comparisons = rederive(record, backend, ProgressBar())
     wrong = sum(not each.agrees for each in comparisons)
     if arguments.format == "json":
-        print(
-            json.dumps({"agrees": wrong == 0, "fields": [dataclasses.asdict(each) for each in comparisons]})
-        )
+        fields = [dataclasses.asdict(each) for each in comparisons]
+        print(json.dumps({"agrees": wrong == 0, "fields": fields, **basis}))
     else:
-        print_table(comparisons)
+        # A v2 record has thousands of figures: only those that disagree are shown.
+        shown_rows = [each for each in comparisons if not each.agrees] if basis else comparisons
+        if shown_rows:
+            print_table(shown_rows)
         print(f"{len(comparisons) - wrong} of {len(comparisons)} deterministic fields agree")
+        for name, figures in basis.items():
+            print(f"{_BASIS[name]}: {'; '.join(figures)}")
     return 1 if wrong else 0
+
+
+_BASIS = {
+    "recomputed": "not run again but recomputed by kvint2eval adjudicate",
+    "reported": "only reported",
+}
 
 
 def print_table(comparisons: "list[Comparison]") -> None:

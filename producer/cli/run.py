@@ -38,8 +38,9 @@ def add(commands: "Subcommands") -> None:
     command = add_command(
         commands,
         "run",
-        "Run a protocol on a synthetic slice and write a v1 record. Beside RECORD stands RECORD.trials with "
-        "what the contract has no member for: trials, clip curves, null checks and intervals.",
+        "Run a protocol on a synthetic slice and write a record. Beside a v1 record stands RECORD.trials with "
+        "what that contract has no member for: trials, clip curves, null checks and intervals. A v2 record holds "
+        "them itself, and splits every trial's error into the part of the keys and that of the values.",
         run,
     )
     command.add_argument(
@@ -48,6 +49,9 @@ def add(commands: "Subcommands") -> None:
         choices=("paired", "published"),
         help="paired: the sound comparison; published: the published computation, faults included "
         "(default: paired)",
+    )
+    command.add_argument(
+        "--contract", default="v1", choices=("v1", "v2"), help="contract of the record (default: v1)"
     )
     for option, name, text in (*_SLICE_OPTIONS, *_PROTOCOL_OPTIONS):
         command.add_argument(option, dest=name, type=int, metavar="N", help=text)
@@ -81,7 +85,13 @@ def run(arguments: "argparse.Namespace") -> int:
     spec, protocol = specifications(arguments)
     require_power_of_two(spec.head_dim)
     require_writable(arguments.output)
-    require_writable(trials_path(arguments.output))
+    is_v2 = arguments.contract == "v2"
+    if is_v2:
+        from producer.record_v2 import require_v2  # noqa: PLC0415
+
+        require_v2(protocol)
+    else:
+        require_writable(trials_path(arguments.output))
     if arguments.plot is not None:
         require_plot(arguments.plot)
         require_writable(arguments.plot)
@@ -89,14 +99,34 @@ def run(arguments: "argparse.Namespace") -> int:
         raise BackendUnavailableError(f"the run needs CUDA: {problem}")
     backend = select_backend("cupy" if arguments.require_cuda else arguments.backend, arguments.threads)
     require_memory(spec, protocol, backend.workers, arguments.memory_limit)
-    result = run_protocol(spec, protocol, backend, progress=ProgressBar())
-    text = write(result, backend, arguments)
+    result = run_protocol(
+        spec,
+        protocol,
+        backend,
+        progress=ProgressBar(),
+        null_check=True if is_v2 else None,
+        keeps_errors=is_v2,
+    )
+    members = json.loads((write_v2 if is_v2 else write)(result, backend, arguments))
     if arguments.format == "json":
-        print(json.dumps({"record": str(arguments.output), **json.loads(text)["metrics"]}))
+        shown = _summary_v2(members) if is_v2 else members["metrics"]
+        print(json.dumps({"record": str(arguments.output), **shown}))
     else:
         print_summary(result)
-        print(f"record: {arguments.output}\ntrials: {trials_path(arguments.output)}")
+        print(f"record: {arguments.output}" + ("" if is_v2 else f"\ntrials: {trials_path(arguments.output)}"))
     return 0
+
+
+def _summary_v2(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what the JSON output says of a v2 record: summaries by arm, storage and claims."""
+    measurements = record["measurements"]
+    kept = ("rotation", "clip_ratio", "summary")
+    return {
+        "selected": measurements["selected"],
+        "arms": [{name: arm[name] for name in kept} for arm in measurements["arms"]],
+        "storage": measurements["storage"],
+        "claims": record["claims"],
+    }
 
 
 def specifications(arguments: "argparse.Namespace") -> "tuple[SliceSpec, ProtocolSpec]":
@@ -145,11 +175,26 @@ def write(result: "RunResult", backend: Any, arguments: "argparse.Namespace") ->
 
     text = record_text(build_record(result, backend.runtime))
     digest = hashlib.sha256(text.encode()).hexdigest()
-    trials = build_trials(result, collect_environment(backend.workers), digest)
+    environment = {**collect_environment(backend.workers), "backend": backend.describe()}
+    trials = build_trials(result, environment, digest)
     if arguments.plot is not None:
         with temporary_beside(arguments.plot) as temporary:
             plot_run(result, temporary, arguments.plot.suffix.lower()[1:])
     write_text(trials_path(arguments.output), trials_text(trials))
+    write_text(arguments.output, text)
+    return text
+
+
+def write_v2(result: "RunResult", backend: Any, arguments: "argparse.Namespace") -> str:
+    """Write plot and, last, the v2 record; return the record's text."""
+    from producer.files import temporary_beside, write_text  # noqa: PLC0415
+    from producer.plot import plot_run  # noqa: PLC0415
+    from producer.record_v2 import build_record_v2, record_v2_text  # noqa: PLC0415
+
+    text = record_v2_text(build_record_v2(result, backend))
+    if arguments.plot is not None:
+        with temporary_beside(arguments.plot) as temporary:
+            plot_run(result, temporary, arguments.plot.suffix.lower()[1:])
     write_text(arguments.output, text)
     return text
 

@@ -1,12 +1,9 @@
 """The NumPy backend against the textbook formula in float64, and against itself in other shapes."""
 
-import sys
-import types
-
 import numpy as np
 import pytest
 
-from producer.backend import cuda_problem, select_backend
+from producer.backend import select_backend
 from producer.backend.cpu import NumpyBackend
 from producer.errors import BackendUnavailableError, NonFiniteError, SpecError
 from producer.metrics import nmse
@@ -176,38 +173,6 @@ def test_shapes_that_do_not_fit_are_refused():
     k = np.ones((2, 5, 4), dtype=np.float32)
     with pytest.raises(SpecError, match=r"k \(2, 5, 4\) and v \(2, 4, 4\) are not allowed"):
         ArraySource(k, k[:, :4])
-
-
-class FakeRuntime:
-    """What `cuda_problem` asks of CuPy."""
-
-    class CUDARuntimeError(Exception):
-        pass
-
-    def __init__(self, devices):
-        self.devices = devices
-
-    def getDeviceCount(self):  # noqa: N802  # CuPy names it so
-        if isinstance(self.devices, Exception):
-            raise self.devices
-        return self.devices
-
-
-@pytest.mark.parametrize(
-    ("devices", "has_kernels", "expected"),
-    [
-        (FakeRuntime.CUDARuntimeError("no driver"), True, "CuPy finds no CUDA device: no driver"),
-        (0, True, "CuPy finds no CUDA device"),
-        (1, False, "this version has no GPU kernels"),
-        (1, True, None),
-    ],
-)
-def test_why_no_gpu_can_be_used(monkeypatch, devices, has_kernels, expected):
-    fake = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=FakeRuntime(devices)))
-    monkeypatch.setitem(sys.modules, "cupy", fake)
-    present = {"cupy": True, "producer.gpu": has_kernels}
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: present[name] or None)
-    assert cuda_problem() == expected
 
 
 def test_backends_by_name(monkeypatch):

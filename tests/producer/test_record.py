@@ -125,7 +125,8 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="sha256sum is not installed")
 def test_the_source_digest_is_that_of_the_documented_command():
-    command = "find producer -name '*.py' -o -name '*.cu' | LC_ALL=C sort | xargs sha256sum | sha256sum"
+    names = "-name '*.py' -o -name '*.cu' -o -name '*.cuh'"
+    command = f"find producer {names} | LC_ALL=C sort | xargs sha256sum | sha256sum"
     made = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S602
     assert made.stdout.split()[0] == source_digest()
 

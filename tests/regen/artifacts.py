@@ -6,19 +6,34 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.mutants import campaign
 from tests.regen import (
+    contract_page,
     decoder,
-    fingerprints,
+    decoder_v2,
+    dialect_fingerprints,
+    fingerprint,
     golden,
     pages,
     pins,
     producer_pages,
     records,
+    records_v2,
     schema,
     testdata_page,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+GOLDEN = (
+    ("text", "txt"),
+    ("jsonl", "jsonl"),
+    ("json", "json"),
+    ("sarif", "sarif"),
+    ("junit", "xml"),
+    ("github", "github.txt"),
+)
 
 
 class Artifact(NamedTuple):
@@ -37,16 +52,27 @@ def _formatted(source: str) -> bytes:
 def artifacts() -> Iterator[Artifact]:
     """All generated files, those that others are made from first."""
     yield Artifact("kvint2eval/contract/_v1_decoder.py", lambda: _formatted(decoder.render()))
-    yield Artifact("kvint2eval/contract/v1.schema.json", schema.render)
+    yield Artifact("kvint2eval/contract/_v2_decoder.py", lambda: _formatted(decoder_v2.render()))
+    for version in ("v1", "v2"):
+        name = f"kvint2eval/contract/{version}.schema.json"
+        yield Artifact(name, lambda version=version: schema.render(version))
+    yield Artifact("testdata/vectors/golden-inputs.json", fingerprint.vectors)
     yield Artifact("docs/codes.md", pages.codes)
+    yield Artifact("docs/contract-v2.md", contract_page.render)
     yield Artifact("docs/cli.md", pages.command)
-    yield Artifact("testdata/vectors/fingerprints.json", fingerprints.render)
+    yield Artifact("testdata/vectors/fingerprints.json", dialect_fingerprints.render)
     yield Artifact("docs/producer-cli.md", producer_pages.command)
     for name, data in pins.files().items():
         yield Artifact(f"testdata/pins/{name}", lambda data=data: data)
     for case in records.cases():
         yield Artifact(f"{records.FOLDER}/{case.path}", lambda data=case.data: data)
     yield Artifact("testdata/manifest-v1.jsonl", records.manifest)
+    for case in records_v2.cases():
+        yield Artifact(f"{records_v2.FOLDER}/{case.path}", lambda data=case.data: data)
+    yield Artifact("testdata/manifest-v2.jsonl", records_v2.manifest)
+    yield Artifact("docs/mutants-v2.md", campaign.page)
     yield Artifact("testdata/README.md", testdata_page.render)
-    for name, suffix in (("text", "txt"), ("jsonl", "jsonl"), ("json", "json")):
-        yield Artifact(f"testdata/golden/report/v1.{suffix}", lambda name=name: golden.report(name))
+    for name, suffix in GOLDEN:
+        for version in ("v1", "v2"):
+            path = f"testdata/golden/report/{version}.{suffix}"
+            yield Artifact(path, lambda name=name, version=version: golden.report(name, version))

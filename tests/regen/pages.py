@@ -36,7 +36,8 @@ def codes() -> bytes:
             lines += ["\n| finding | step | meaning | example | mend |", "|---|---|---|---|---|"]
         for code, finding in findings.items():
             example = EXAMPLES[code].replace("|", "\\|")
-            lines.append(f"| `{code}` | {finding.step} | {finding.meaning} | {example} | {finding.mend} |")
+            step = f"{'' if finding.contract == 'v1' else 'v2: '}{finding.step}"
+            lines.append(f"| `{code}` | {step} | {finding.meaning} | {example} | {finding.mend} |")
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -65,8 +66,8 @@ verdicts to a temporary file and renames it, so FILE is whole or as it was befor
 
 | code | meaning |
 |---|---|
-| 0 | every record is supported |
-| 1 | at least one record is unsupported |
+| 0 | every record is supported; with `--format sarif` also in place of 1 and 3 |
+| 1 | at least one record is unsupported; `gate`: a binding does not hold |
 | 2 | could not judge: wrong usage, an input that cannot be read, nothing to check, an internal fault |
 | 3 | no record is unsupported, at least one is delegated; `--accept-delegate` makes it 0 |
 
@@ -103,6 +104,27 @@ output can be forged.
 | `bindings` | null without pins, else one a digest: `role`, `sha256`, `level`, `path`, `why` |
 | `record` | contract version, pins, runtime, hardware, recipe, evidence; `metrics` only when supported; else null |
 
+A record of contract v2 gives its line further members, and so does a policy:
+
+| member | content |
+|---|---|
+| `record` | all but the measurements; summaries, storage and the claims that stand only when supported |
+| `claims` | null, or one a claim: `pointer`, `metric`, `stands`, `finding` (why it is refused, else null) |
+| `basis` | null, or what the figures rest on: `recomputed` here, only `reported` |
+| `signers` | with a policy: the key ids whose signatures were verified |
+
 `json` prints one document: `format` (`kvint2eval-verdicts/v1`), `verdicts` (the lines above) and `tally`.
+
+`sarif`, `junit` and `github` are for CI systems; docs/ci.md shows each in use.
+
+- `sarif`: SARIF 2.1.0. Unsupported records are results of level `error`, delegated ones of kind `open`, supported ones
+  none. Rule ids are the codes of the findings. The exit code is 0 unless the tool itself failed (2), because the
+  readers of SARIF take any other for a crash.
+- `junit`: JUnit XML. An unsupported record is a failure, a delegated one skipped with its reason, an input that could
+  not be judged an error. `SOURCE_DATE_EPOCH` sets the time stamp.
+- `github`: one annotation a finding, an error for an unsupported record and a warning for a delegated one. Where
+  `GITHUB_STEP_SUMMARY` names a file, the tally and a table of the findings are appended to it, up to 900 kB.
+
+What needs the tally first (`junit`, the step summary) waits in a temporary file, so memory stays bounded.
 
 """

@@ -21,6 +21,10 @@ def files() -> dict[str, bytes]:
         "moved.toml": _toml(
             ("artifact", "kvint2eval-l4-output-aware-slice", published.PRODUCER, "moved.txt")
         ),
+        "v2-met.toml": _toml(("producer", "stand-in", sha256_hex(PINNED_TEXT), "pinned.txt")),
+        "v2-kernel.toml": _toml(("kernel", "stand-in kernels", published.BINARY, None)),
+        "v2-edited.toml": _toml(("producer", "stand-in", sha256_hex(PINNED_TEXT), "met.toml")),
+        "v2-moved.toml": _toml(("producer", "stand-in", sha256_hex(PINNED_TEXT), "moved.txt")),
         "bound.toml": _toml(("artifact", "stand-in", sha256_hex(PINNED_TEXT), "pinned.txt")),
     }
 

@@ -19,9 +19,10 @@ to standard error. Arguments are checked before any work starts.
 | code | meaning |
 |---|---|
 | 0 | done; all deterministic fields agree (`rederive`); nothing found (`audit`) |
-| 1 | a deterministic field disagrees (`rederive`); something found (`audit`) |
-| 2 | could not judge: wrong usage, a file that cannot be read or written, no well-formed record, a computation \
-that is not known here, a size that does not fit |
+| 1 | a deterministic field disagrees (`rederive`); something found (`audit`); a program that is not pinned \
+(`kernels`) |
+| 2 | could not judge: wrong usage, a file that cannot be read or written, no well-formed record, a \
+computation that is not known here, a size that does not fit |
 | 3 | delegate: the work is valid but needs CUDA, or the record's figures are modeled |
 
 An interrupted command ends with 130. Files are written to a temporary name and renamed: each is whole, or as it
@@ -29,11 +30,19 @@ was before.
 
 ## What a run writes
 
+With `--contract v2`, **RECORD** is a [v2 record](contract-v2.md) and holds everything itself: the trials with
+their squared errors, split into the parts of keys and values ([E20](numerics.md)), the calibration by query,
+null checks, stored bytes, and one claim, that the selected arm has less error than the baseline, with its
+interval ([E21](numerics.md)). Query ids are the places of the queries in the order in which they are drawn.
+`rederive` compares such a record trial by trial and says what was re-derived, what the adjudicator recomputes,
+and what is only reported. Without `--contract`:
+
 **RECORD** is a v1 record. Its `artifact` is `kvint2eval-producer` with the package's version and the digest of
-the producer's source; `runtime.sha256` is the same digest, since the source is the program. From a checkout:
+the producer's source. On a CPU `runtime.sha256` is the same digest, since the source is the program; on a GPU it
+is that of the [compiled kernels](kernels.md). From a checkout:
 
 ```console
-find producer -name '*.py' -o -name '*.cu' | LC_ALL=C sort | xargs sha256sum | sha256sum
+find producer -name '*.py' -o -name '*.cu' -o -name '*.cuh' | LC_ALL=C sort | xargs sha256sum | sha256sum
 ```
 
 (each file in LF form). Its `model` names the computation: `PROTOCOL-v1 seed-SEED calibration-QUERIES`, and the
@@ -51,11 +60,13 @@ v1 has no member for:
 | `layout` | `kvint2eval-producer/trials-1` |
 | `record_sha256` | SHA-256 of the record's bytes |
 | `slice`, `protocol` | the specifications |
-| `environment` | operating system, CPU, cores, Python and NumPy versions; null where it could not be read |
+| `environment` | operating system, CPU, cores, Python and NumPy versions; `backend`: on a GPU its \
+name, memory, driver, clocks, compiler and digests; null where it could not be read |
 | `clip_grid` | `searched`: all ratios; `extended_by`: those that were added until every optimum was inside |
 | `selected_rotation` | as in the record |
 | `arms` | one a rotation: `clip_curve` (ratios and calibration objectives), `null_check_nmse` (the rotation \
-without quantization), `evaluation_queries_sha256`, `nmse` and `decode_us` trial by trial, `code_bytes` and \
+without quantization), `evaluation_queries_sha256`, `nmse`, `decode_us` and `host_decode_us` (on a GPU the \
+time by events, and the host's beside it) trial by trial, `code_bytes` and \
 `scale_bytes` of the stored arrays, and `baseline_minus_arm`, the paired difference with its bootstrap interval \
 ([E12](numerics.md)) |
 

@@ -1,6 +1,6 @@
 """testdata/README.md: where each file comes from."""
 
-from tests.regen import records
+from tests.regen import records, records_v2
 
 _HEAD = """\
 # Test data
@@ -14,6 +14,14 @@ Apache-2.0, like the project. Everything here is made by `make regen` from `test
 - `manifest-v1.jsonl`: for each record the verdict that it must get, the accepted twin that it differs from in one
   place, and the pins file that it is judged with. `tests/test_records.py` reads it.
 - `pins/`: pins files for the records of step 10, and a file that they pin (`tests/regen/pins.py`).
+- `records/v2/`: the same for contract v2, made by `tests/regen/records_v2.py` from the *test vector* of
+  `tests/regen/vector_v2.py`. Its figures come from a seeded generator and fit one another; no run gave them, and the
+  record's environment says so. `manifest-v2.jsonl` lists them, with `is_sole` for the records that only one rule
+  refuses: `make mutants` switches each rule off and wants to see them pass.
+- `runs/paired.json`: a run of the producer on a CPU, contract v2, made by `make run-record`: not generated, since times
+  differ from run to run. `tests/producer/test_rederive_v2.py` computes its figures again.
+- `vectors/golden-inputs.json`: the inputs of a dialect's fingerprint, hexadecimal floats
+  (`tests/regen/fingerprint.py`).
 - `golden/report/`: the whole report on all records, one a format (`tests/regen/golden.py`).
 
 | record | finding | how it differs from its twin |
@@ -24,4 +32,5 @@ Apache-2.0, like the project. Everything here is made by `make regen` from `test
 def render() -> bytes:
     """Text of testdata/README.md."""
     rows = [f"| `{case.path}` | {case.finding or 'none'} | {case.made} |" for case in records.cases()]
+    rows += [f"| `v2/{case.path}` | {case.finding or 'none'} | {case.made} |" for case in records_v2.cases()]
     return (_HEAD + "\n".join(rows) + "\n").encode()

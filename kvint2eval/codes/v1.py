@@ -1,60 +1,12 @@
-"""The closed list of codes: outcomes, reasons and findings.
+"""The reasons and findings of contract v1, and those of step 0 and 1, which all contracts share."""
 
-A verdict has one outcome and one *reason* (`KVINT2_…`, the contract's own code). Below the reason stands at
-most one *finding*, which says which check decided, with found, allowed and where. A published code never
-changes its spelling or its meaning and is never removed.
-"""
+from kvint2eval.codes.kinds import FindingCode, Outcome, Reason, ReasonCode
 
-from enum import StrEnum
-from typing import NamedTuple
-
-__all__ = ["EXAMPLES", "FINDINGS", "REASONS", "FindingCode", "Outcome", "Reason", "ReasonCode"]
-
-
-class Outcome(StrEnum):
-    """The three outcomes of a verdict."""
-
-    SUPPORTED = "supported"
-    UNSUPPORTED = "unsupported"
-    DELEGATE = "delegate"
-
-
-class Reason(StrEnum):
-    """Why a record has its outcome."""
-
-    SUPPORTED = "KVINT2_SUPPORTED"
-    MALFORMED_RECORD = "KVINT2_MALFORMED_RECORD"
-    UNKNOWN_CONTRACT = "KVINT2_UNKNOWN_CONTRACT"
-    UNSUPPORTED_METHOD = "KVINT2_UNSUPPORTED_METHOD"
-    UNSUPPORTED_QUANTIZATION = "KVINT2_UNSUPPORTED_QUANTIZATION"
-    INCOMPLETE_PROVENANCE = "KVINT2_INCOMPLETE_PROVENANCE"
-    MODELED_NOT_OBSERVED = "KVINT2_MODELED_NOT_OBSERVED"
-    RUNTIME_DELEGATION_REQUIRED = "KVINT2_RUNTIME_DELEGATION_REQUIRED"
-    INVALID_MEASUREMENT = "KVINT2_INVALID_MEASUREMENT"
-    FIXTURE_DIGEST_MISMATCH = "KVINT2_FIXTURE_DIGEST_MISMATCH"
-    PIN_MISMATCH = "KVINT2_PIN_MISMATCH"
-
-
-class ReasonCode(NamedTuple):
-    """What a reason means."""
-
-    outcome: Outcome
-    meaning: str
-    mend: str
-
-
-class FindingCode(NamedTuple):
-    """What a finding means."""
-
-    reason: Reason
-    step: int
-    meaning: str
-    mend: str
-
+__all__ = ["EXAMPLES_V1", "FINDINGS_V1", "REASONS_V1"]
 
 _U = Outcome.UNSUPPORTED
 
-REASONS: dict[Reason, ReasonCode] = {
+REASONS_V1: dict[Reason, ReasonCode] = {
     Reason.SUPPORTED: ReasonCode(
         Outcome.SUPPORTED,
         "An observed CUDA record, complete and consistent, whose witness digest is its own.",
@@ -120,7 +72,7 @@ _MEASUREMENT = Reason.INVALID_MEASUREMENT
 _DIGEST = Reason.FIXTURE_DIGEST_MISMATCH
 _PIN = Reason.PIN_MISMATCH
 
-FINDINGS: dict[str, FindingCode] = {
+FINDINGS_V1: dict[str, FindingCode] = {
     # Step 0, the bytes.
     "empty-input": FindingCode(_MALFORMED, 0, "The input holds no JSON value.", "Write one JSON object."),
     "record-too-large": FindingCode(
@@ -413,7 +365,7 @@ FINDINGS: dict[str, FindingCode] = {
     ),
 }
 
-EXAMPLES: dict[str, str] = {
+EXAMPLES_V1: dict[str, str] = {
     "empty-input": "a file of zero bytes",
     "record-too-large": "a record of 1,048,577 bytes",
     "utf16": "a record saved as UTF-16",

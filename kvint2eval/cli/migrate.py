@@ -1,0 +1,84 @@
+"""`kvint2eval migrate`: a v1 record as a skeleton of v2."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvint2eval.cli.common import CannotJudge, add_command
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kvint2eval.cli.common import Subcommands
+
+__all__ = ["add", "run"]
+
+
+def add(commands: Subcommands) -> None:
+    """Add the subcommand."""
+    command = add_command(
+        commands,
+        "migrate",
+        "Lift a v1 record into a skeleton of v2.",
+        run,
+        "The skeleton has null for all that v1 does not say, no trials and no claims, and is delegated: a run has to\n"
+        "give them. A v1 record that is unsupported is not lifted.",
+    )
+    command.add_argument("record", metavar="RECORD", help="a file with one v1 record")
+    command.add_argument("--output", metavar="FILE", help="write to FILE, whole or not at all")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the subcommand and return its exit code."""
+    import json  # noqa: PLC0415
+
+    from kvint2eval.adjudicate import adjudicate  # noqa: PLC0415
+    from kvint2eval.codes import Outcome  # noqa: PLC0415
+    from kvint2eval.errors import CanonicalFormError  # noqa: PLC0415
+    from kvint2eval.files import write_whole  # noqa: PLC0415
+    from kvint2eval.migrate import migrate_v1  # noqa: PLC0415
+
+    try:
+        skeleton = migrate_v1(_members(arguments.record))
+    except CanonicalFormError as error:
+        raise CannotJudge(f"{arguments.record}: v2 cannot hold it: {error}") from error
+    text = (json.dumps(skeleton, indent=2, ensure_ascii=False) + "\n").encode()
+    verdict = adjudicate(text)
+    if verdict.outcome is not Outcome.DELEGATE and verdict.finding is not None:
+        finding = verdict.finding
+        raise CannotJudge(
+            f"{arguments.record}: v2 does not cover it: {finding.code} at {finding.pointer}: found {finding.found}, "
+            f"allowed: {finding.allowed}"
+        )
+    if arguments.output is None:
+        sys.stdout.write(text.decode())
+        return 0
+    try:
+        write_whole(Path(arguments.output), text)
+    except OSError as error:
+        raise CannotJudge(f"--output {arguments.output}: {error.strerror or error}") from error
+    return 0
+
+
+def _members(path: str) -> dict[str, object]:
+    """Members of a v1 record that is not unsupported."""
+    from kvint2eval.adjudicate import adjudicate  # noqa: PLC0415
+    from kvint2eval.codes import Outcome  # noqa: PLC0415
+    from kvint2eval.errors import InputError  # noqa: PLC0415
+    from kvint2eval.inputs import read_record  # noqa: PLC0415
+    from kvint2eval.strictjson import decode_bytes, parse_text  # noqa: PLC0415
+
+    try:
+        data = read_record(path)
+    except InputError as error:
+        raise CannotJudge(str(error)) from error
+    verdict = adjudicate(data)
+    if verdict.outcome is Outcome.UNSUPPORTED:
+        code = verdict.finding.code if verdict.finding else ""
+        raise CannotJudge(f"{path}: found a record that is unsupported ({code}), allowed: one that is not")
+    if verdict.is_v2:
+        raise CannotJudge(f"{path}: found a record of v2, allowed: one of v1")
+    members: dict[str, object] = parse_text(decode_bytes(data))
+    return members

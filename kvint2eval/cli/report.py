@@ -1,0 +1,130 @@
+"""`kvint2eval report`: judge records and show the verdicts on one HTML page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from kvint2eval.cli.common import COULD_NOT_JUDGE, CannotJudge, add_command, complain
+from kvint2eval.cli.output import Words, assemble, opened
+
+if TYPE_CHECKING:
+    from kvint2eval.cli.common import Subcommands
+    from kvint2eval.report.html.section import AuditFinding
+
+__all__ = ["add", "run"]
+
+DETAILS = 200
+_AUDIT_SUFFIX = ".audit.json"
+
+
+def add(commands: Subcommands) -> None:
+    """Add the subcommand."""
+    command = add_command(
+        commands,
+        "report",
+        "Judge records and show the verdicts on one HTML page.",
+        run,
+        "PATH is as for adjudicate. The page needs no network and holds no script. An audit named like a record,\n"
+        "RECORD.audit.json for RECORD.json, is shown with it, any other by itself.\n\n"
+        "Exit codes are those of adjudicate.",
+    )
+    command.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, or - for standard input")
+    command.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="write the page to FILE, whole or not at all"
+    )
+    command.add_argument(
+        "--pins", metavar="FILE", help="pins file (TOML) to hold the records' digests against"
+    )
+    command.add_argument(
+        "--audit",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="findings of `kvint2eval-producer audit --format json`; may be given several times",
+    )
+    command.add_argument(
+        "--details",
+        type=_details,
+        default=DETAILS,
+        metavar="N",
+        help=f"records with a section of their own; the others have their row (default: {DETAILS})",
+    )
+    command.add_argument(
+        "--accept-delegate", action="store_true", help="exit 0 when nothing worse than delegate was met"
+    )
+    command.add_argument("--lines", action="store_true", help="every input holds one record a line")
+
+
+def _details(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 6:
+        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: a whole number from 0 to 999999")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the subcommand and return its exit code."""
+    from kvint2eval.batch import Judge  # noqa: PLC0415
+    from kvint2eval.cli.adjudicate import judge_inputs, read_pins_or_complain  # noqa: PLC0415
+    from kvint2eval.inputs import collect  # noqa: PLC0415
+    from kvint2eval.report.html import HtmlPage  # noqa: PLC0415
+
+    pins = read_pins_or_complain(arguments.pins)
+    audits = {path: _read_audit(path) for path in arguments.audit}
+    paths = [path for path in arguments.paths if path not in audits]
+    inputs, errors = collect(paths, lines=arguments.lines)
+    # An audit that lies beside its record is no record.
+    inputs = [one for one in inputs if one.path not in audits]
+    for message in errors:
+        complain(message)
+    if not inputs:
+        return COULD_NOT_JUDGE
+    audit_of = {
+        one.path: name
+        for one in inputs
+        for name in audits
+        if name.endswith(_AUDIT_SUFFIX) and one.path == f"{name.removesuffix(_AUDIT_SUFFIX)}.json"
+    }
+    judge = Judge(HtmlPage(arguments.details, audits, audit_of), pins)
+    with opened(arguments.output) as descriptor:
+        tally = assemble(
+            judge.report,
+            descriptor,
+            lambda target: judge_inputs(inputs, judge, target, 1, errors),
+            Words("kvint2eval report", lambda tally: tally.sentence()),
+        )
+    print(f"kvint2eval: {tally.sentence()}", file=sys.stderr)
+    return tally.exit_code(accept_delegate=arguments.accept_delegate)
+
+
+def _read_audit(path: str) -> tuple[AuditFinding, ...]:
+    """Findings of an audit.
+
+    Raises
+    ------
+    CannotJudge
+        The file is not what `kvint2eval-producer audit --format json` writes.
+    """
+    from kvint2eval.errors import InputError, StrictJsonError  # noqa: PLC0415
+    from kvint2eval.inputs import read_record  # noqa: PLC0415
+    from kvint2eval.report.html.section import AuditFinding  # noqa: PLC0415
+    from kvint2eval.strictjson import decode_bytes, parse_text  # noqa: PLC0415
+
+    try:
+        document: Any = parse_text(decode_bytes(read_record(path)))
+    except InputError as error:
+        raise CannotJudge(f"--audit {error}") from error
+    except StrictJsonError as error:
+        raise CannotJudge(f"--audit {path}: {error}") from error
+    findings = document.get("findings") if isinstance(document, dict) else None
+    if not isinstance(findings, list) or not all(map(_is_finding, findings)):
+        raise CannotJudge(
+            f"--audit {path}: found no list of findings with code and message, "
+            "allowed: the output of kvint2eval-producer audit --format json"
+        )
+    return tuple(AuditFinding(one["code"], one["message"]) for one in findings)
+
+
+def _is_finding(one: Any) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("code"), str) and isinstance(one.get("message"), str)

@@ -1,0 +1,85 @@
+"""Steps 2 and 3: method, quantization and dialect are ones that the contract knows.
+
+An unknown member (null) passes here: it is judged with the measurements that need it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvint2eval.contract.dialects import DIALECTS, METHODS
+from kvint2eval.rules.v2.subject import RuleV2, SubjectV2, finding
+
+if TYPE_CHECKING:
+    from kvint2eval.verdict import Finding
+
+__all__ = ["ELEMENT_BITS", "RULES"]
+
+BITS = 2
+OBJECTIVE = "post-wo-attention-output-nmse"
+GRANULARITY = "per-token-group"
+CENTRINGS = ("none", "channel-mean")
+
+ELEMENT_BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
+"""Bits of one value of a stored type."""
+
+
+def check_method(subject: SubjectV2) -> Finding | None:
+    """Step 2: the method is in the registry."""
+    method = subject.record.recipe.method
+    if method in METHODS:
+        return None
+    return finding("method-unknown", "/recipe/method", method, f"one of {', '.join(METHODS)}")
+
+
+def check_quantization(subject: SubjectV2) -> Finding | None:
+    """Step 3: INT2 in groups that divide the head dimension, per token, judged by the output error."""
+    recipe = subject.record.recipe
+    if recipe.bits != BITS:
+        return finding("bits-not-two", "/recipe/bits", recipe.bits, str(BITS))
+    dimension = subject.record.workload.head_dimension
+    if recipe.group_size < 1 or dimension % recipe.group_size:
+        allowed = f"a divisor of the head dimension {dimension}"
+        return finding("group-size-not-divisor", "/recipe/group_size", recipe.group_size, allowed)
+    for name in ("key_granularity", "value_granularity"):
+        value = getattr(recipe, name)
+        if value != GRANULARITY:
+            return finding("granularity-unknown", f"/recipe/{name}", value, GRANULARITY)
+    if recipe.objective != OBJECTIVE:
+        return finding("objective-unknown", "/recipe/objective", recipe.objective, OBJECTIVE)
+    for name, choices in (("key_centring", CENTRINGS), ("window_dtype", tuple(ELEMENT_BITS))):
+        value = getattr(recipe, name)
+        if value is not None and value not in choices:
+            return finding("recipe-value-unknown", f"/recipe/{name}", value, f"one of {', '.join(choices)}")
+    return None
+
+
+def check_dialect(subject: SubjectV2) -> Finding | None:
+    """Step 3: the dialect is in the registry, and each of its members is what the registry says."""
+    dialect = subject.record.recipe.dialect
+    if dialect is None:
+        return None
+    known = DIALECTS.get(dialect.id)
+    if known is None:
+        allowed = f"one of {', '.join(DIALECTS)}"
+        return finding("dialect-unknown", "/recipe/dialect/id", dialect.id, allowed)
+    for name, allowed in known.items():
+        value = getattr(dialect, name)
+        if value != allowed and name != "fingerprint_sha256":
+            return finding("dialect-differs", f"/recipe/dialect/{name}", value, f"{allowed}, as {dialect.id}")
+    return None
+
+
+def check_fingerprint(subject: SubjectV2) -> Finding | None:
+    """Step 3: the quantizer that ran makes of the golden inputs what the dialect makes of them."""
+    dialect = subject.record.recipe.dialect
+    if dialect is None or dialect.id not in DIALECTS:
+        return None
+    allowed = DIALECTS[dialect.id]["fingerprint_sha256"]
+    if dialect.fingerprint_sha256 == allowed:
+        return None
+    pointer = "/recipe/dialect/fingerprint_sha256"
+    return finding("fingerprint-differs", pointer, dialect.fingerprint_sha256, f"{allowed}, as {dialect.id}")
+
+
+RULES: tuple[RuleV2, ...] = (check_method, check_quantization, check_dialect, check_fingerprint)

@@ -1,0 +1,37 @@
+"""What a verified signature says of a record, for the steps after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvint2eval.verdict import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Trust"]
+
+
+class Trust(NamedTuple):
+    """Who signed a record, and which producers the policy allows."""
+
+    signers: tuple[str, ...]
+    """Ids of the policy's keys whose signatures were verified."""
+    producers: frozenset[str] | None
+    """Digests of the allowed producers; None allows all."""
+
+    def check_producers(self, digests: Iterable[tuple[str, str]]) -> Finding | None:
+        """Finding for the first producer that is not allowed.
+
+        Parameters
+        ----------
+        digests
+            JSON pointer and digest of each producer of the record.
+        """
+        if self.producers is None:
+            return None
+        for pointer, digest in digests:
+            if digest not in self.producers:
+                allowed = f"one of {', '.join(sorted(self.producers))}"
+                return Finding("producer-not-allowed", pointer, f'"{digest}"', allowed)
+        return None

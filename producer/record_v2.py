@@ -1,0 +1,351 @@
+"""The bridge to contract v2: builds v2 records, reads them, and says which computation a record names."""
+
+import dataclasses
+import json
+import platform
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvint2eval import __version__
+from kvint2eval.canonical_v2 import witness_v2
+from kvint2eval.contract.dialects import DIALECTS
+from kvint2eval.contract.v2 import CONTRACT_VERSION, Record
+from producer.environment import os_name
+from producer.errors import RecordError, SpecError
+from producer.fingerprint import fingerprint
+from producer.interval import MAX_TRIALS, paired_interval
+from producer.quantize import get_dialect
+from producer.record import PRODUCER_ID, RECIPE_ARTIFACT, source_digest
+from producer.rotation.digest import rotation_digest
+from producer.spec import PROTOCOLS, ProtocolSpec, SliceSpec
+from producer.stats import summarize
+
+if TYPE_CHECKING:
+    from producer.backend.base import Backend
+    from producer.protocol import Arm, RunResult
+
+__all__ = [
+    "CLAIM_LEVEL",
+    "CLAIM_RESAMPLES",
+    "RecordV2",
+    "build_record_v2",
+    "computation_of_v2",
+    "record_v2_text",
+    "require_v2",
+]
+
+RecordV2 = Record
+"""The model of a v2 record."""
+
+CLAIM_LEVEL = 0.95
+CLAIM_RESAMPLES = 1000
+
+_DIALECT = "symmetric-absmax-clip"
+_GENERATOR = "kvint2eval-synthetic-slice-v1"
+_NULL_CHECK_BOUND = 1e-9
+
+
+def require_v2(protocol: ProtocolSpec) -> None:
+    """Raise `SpecError` unless a protocol's trials fit into a v2 record."""
+    if protocol.evaluation_queries > MAX_TRIALS:
+        raise SpecError(
+            f"evaluation_queries {protocol.evaluation_queries} is not allowed: a v2 record holds at most {MAX_TRIALS}"
+        )
+
+
+def build_record_v2(result: "RunResult", backend: "Backend") -> dict[str, Any]:
+    """Return the v2 record of a run as JSON values, its witness filled in.
+
+    Parameters
+    ----------
+    result : RunResult
+        Of a run that kept its errors and its null checks.
+    backend : Backend
+        What it ran on.
+
+    Raises
+    ------
+    SpecError
+        If the run did not keep its errors or null checks.
+    """
+    record: dict[str, Any] = {
+        "contract_version": CONTRACT_VERSION,
+        "recipe": _recipe(result),
+        "workload": _workload(result.spec),
+        "protocol": _protocol(result, backend),
+        "environment": _environment(backend),
+        "artifacts": _artifacts(backend),
+        "evidence": "observed",
+        "measurements": _measurements(result),
+        "claims": [_claim(result)],
+        "witness_sha256": "",
+    }
+    # Whole numbers of the record are ints, all others floats: what a reader sees is what is sealed.
+    return record | {"witness_sha256": witness_v2(record)}
+
+
+def _rotation_id(index: int) -> str:
+    return f"r{index}"
+
+
+def _recipe(result: "RunResult") -> dict[str, Any]:
+    protocol = result.protocol
+    dialect = (
+        {"id": _DIALECT} | DIALECTS[_DIALECT] | {"fingerprint_sha256": fingerprint(get_dialect(_DIALECT))}
+    )
+    rotations = []
+    for arm in result.arms:
+        digest = rotation_digest(arm.rotation)
+        rotations.append(
+            {
+                "id": _rotation_id(arm.index),
+                "construction": arm.rotation.kind,
+                "seed": result.spec.seed if arm.index and protocol.sign_source == "drawn" else None,
+                "key_sha256": digest,
+                "value_sha256": digest,
+            }
+        )
+    return {
+        "method": "hadamard",
+        "bits": 2,
+        "group_size": protocol.group_size,
+        "key_granularity": "per-token-group",
+        "value_granularity": "per-token-group",
+        "dialect": dialect,
+        "key_centring": "none",
+        "sink_tokens": 0,
+        "recent_tokens": 0,
+        "window_dtype": "float32",
+        "clip_grid": result.grid,
+        "clip_grid_size": len(result.grid),
+        "objective": "post-wo-attention-output-nmse",
+        "baseline": _rotation_id(0),
+        "rotations": rotations,
+        "rotation_count": protocol.num_rotations + 1,
+    }
+
+
+def _workload(spec: SliceSpec) -> dict[str, Any]:
+    return {
+        "synthetic": {
+            "generator": _GENERATOR,
+            "seed": spec.seed,
+            "outlier_stride": spec.outlier_stride,
+            "outlier_factor": spec.outlier_factor,
+        },
+        "trace": None,
+        "tokens": spec.seq_len,
+        "kv_heads": spec.num_kv_heads,
+        "query_heads": spec.num_kv_heads,
+        "head_dimension": spec.head_dim,
+        "output_dimension": spec.output_dim,
+    }
+
+
+def _queries(protocol: ProtocolSpec, arm: int) -> list[str]:
+    """Ids of an arm's evaluation queries: their place in the order in which all queries are drawn."""
+    share = 0 if protocol.shared_evaluation else arm
+    first = protocol.calibration_queries + share * protocol.evaluation_queries
+    return [f"q{index}" for index in range(first, first + protocol.evaluation_queries)]
+
+
+def _protocol(result: "RunResult", backend: "Backend") -> dict[str, Any]:
+    protocol = result.protocol
+    described = _described(backend)
+    is_cuda = backend.runtime.name == "cuda"
+    return {
+        "name": protocol.name,
+        "calibration_queries": [f"q{index}" for index in range(protocol.calibration_queries)],
+        "evaluation_queries": _queries(protocol, 0),
+        "arms_share_queries": protocol.shared_evaluation,
+        "selection_reads": protocol.selection,
+        "trials": protocol.evaluation_queries,
+        "clock": "cuda-event" if is_cuda else "host",
+        "warmup": int(described.get("decode_warmup", 0)),
+        "repeats": int(described.get("decode_repeats", 1)),
+        "synchronised": True,
+    }
+
+
+def _described(backend: "Backend") -> dict[str, Any]:
+    """What a backend says of itself beyond its runtime; nothing where it says nothing."""
+    describe = getattr(backend, "describe", None)
+    return {} if describe is None else dict(describe())
+
+
+def _environment(backend: "Backend") -> dict[str, Any]:
+    runtime, described = backend.runtime, _described(backend)
+    is_cuda = runtime.name == "cuda"
+    return {
+        "runtime": runtime.name,
+        "os": os_name(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "cupy": described.get("cupy") if is_cuda else None,
+        "cuda": runtime.version if is_cuda else None,
+        "driver": runtime.driver if is_cuda else None,
+        "gpu": runtime.gpu or None,
+        "gpu_memory_bytes": runtime.gpu_memory_bytes or None,
+        "compute_capability": described.get("compute_capability") if is_cuda else None,
+    }
+
+
+def _artifacts(backend: "Backend") -> list[dict[str, Any]]:
+    runtime = backend.runtime
+    listing = (
+        "a digest over the listing of all sources, which docs/producer-cli.md defines; rederive recomputes it"
+    )
+    rows = [
+        ("producer", PRODUCER_ID, __version__, source_digest(), listing),
+        (
+            "paper",
+            RECIPE_ARTIFACT.id,
+            RECIPE_ARTIFACT.version,
+            RECIPE_ARTIFACT.sha256,
+            "published elsewhere",
+        ),
+    ]
+    compiled: str = getattr(runtime, "sha256", "")
+    if runtime.name == "cuda":
+        why = "compiled when it ran; the kernel pins say what the compiler makes of the sources"
+        rows.append(("kernel", runtime.kernel, runtime.version, compiled, why))
+    return [
+        {
+            "role": role,
+            "id": name,
+            "version": version,
+            "path": None,
+            "text": False,
+            "sha256": digest,
+            "unbindable": why,
+        }
+        for role, name, version, digest, why in rows
+    ]
+
+
+def _measurements(result: "RunResult") -> dict[str, Any]:
+    arms = [_arm(result, arm) for arm in result.arms]
+    selected, spec = result.arms[result.selected], result.spec
+    elements = 2 * spec.seq_len * spec.row_width
+    return {
+        "selected": _rotation_id(result.selected),
+        "null_check_bound": _NULL_CHECK_BOUND,
+        "null_checks": [{"rotation": _rotation_id(arm.index), "nmse": arm.null_nmse} for arm in result.arms],
+        "arms": arms,
+        "storage": {
+            "codes_bytes": selected.code_bytes,
+            "metadata_bytes": selected.scale_bytes,
+            "window_bytes": 0,
+            "bits_per_element": 8 * (selected.code_bytes + selected.scale_bytes) / elements,
+        },
+    }
+
+
+def _arm(result: "RunResult", arm: "Arm") -> dict[str, Any]:
+    errors = arm.errors
+    if errors is None or arm.null_nmse is None:
+        raise SpecError("the run kept no errors or null checks: a v2 record needs both")
+    summary = summarize(errors.nmse)
+    return {
+        "rotation": _rotation_id(arm.index),
+        "clip_ratio": arm.clip_ratio,
+        "calibration": {
+            "clip_ratio": arm.curve.ratios,
+            "objective": arm.curve.objectives,
+            "query_nmse": arm.calibration_nmse,
+        },
+        "summary": {
+            "nmse_mean": summary.mean,
+            "nmse_stddev": summary.stddev,
+            "decode_us_median": float(np.median(arm.decode_us)),
+        },
+        "trials": {"query": _queries(result.protocol, arm.index)}
+        | dataclasses.asdict(errors)
+        | {"decode_us": arm.decode_us},
+    }
+
+
+def _claim(result: "RunResult") -> dict[str, Any]:
+    """The one thing that a run claims: that its selected arm has less error than the baseline."""
+    baseline, selected = (result.arms[index].errors for index in (0, result.selected))
+    if baseline is None or selected is None:
+        raise SpecError("the run kept no errors: a v2 record needs them")
+    differences = [one - other for one, other in zip(baseline.nmse, selected.nmse, strict=True)]
+    low, high = paired_interval(
+        baseline.nmse, selected.nmse, level=CLAIM_LEVEL, resamples=CLAIM_RESAMPLES, seed=result.spec.seed
+    )
+    return {
+        "metric": "output_nmse",
+        "candidate": _rotation_id(result.selected),
+        "baseline": _rotation_id(0),
+        "statistic": "mean-difference",
+        "value": summarize(differences).mean,
+        "low": low,
+        "high": high,
+        "method": "paired-percentile-bootstrap",
+        "level": CLAIM_LEVEL,
+        "resamples": CLAIM_RESAMPLES,
+        "seed": result.spec.seed,
+    }
+
+
+def record_v2_text(record: dict[str, Any]) -> str:
+    """Return a record as JSON with a line end, a column of numbers on one line: the bytes that `run` writes."""
+    return _laid_out(record, "") + "\n"
+
+
+def _laid_out(value: Any, indent: str) -> str:
+    deeper = indent + "  "
+    if isinstance(value, dict) and value:
+        rows = [f"{deeper}{json.dumps(name)}: {_laid_out(one, deeper)}" for name, one in value.items()]
+        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+    if isinstance(value, list) and value and isinstance(value[0], dict | list):
+        return "[\n" + ",\n".join(f"{deeper}{_laid_out(one, deeper)}" for one in value) + f"\n{indent}]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def computation_of_v2(record: RecordV2) -> tuple[SliceSpec, ProtocolSpec]:
+    """Return the slice and the protocol that a record names.
+
+    Raises
+    ------
+    RecordError
+        If it names none that is known here, or one that is not allowed.
+    """
+    recipe, workload, protocol = record.recipe, record.workload, record.protocol
+    synthetic = workload.synthetic
+    expected = (
+        ("/workload/synthetic/generator", None if synthetic is None else synthetic.generator, (_GENERATOR,)),
+        ("/recipe/dialect/id", None if recipe.dialect is None else recipe.dialect.id, (_DIALECT,)),
+        ("/protocol/name", protocol.name, tuple(PROTOCOLS)),
+        ("/workload/query_heads", workload.query_heads, (workload.kv_heads,)),
+        ("/recipe/key_centring", recipe.key_centring, ("none",)),
+        ("/recipe/sink_tokens", recipe.sink_tokens, (0,)),
+        ("/recipe/recent_tokens", recipe.recent_tokens, (0,)),
+    )
+    for pointer, found, allowed in expected:
+        if found not in allowed:
+            words = " or ".join(map(repr, allowed))
+            raise RecordError(f"{pointer}: found {found!r}, allowed: {words}, which is what is computed here")
+    if synthetic is None or protocol.name is None or protocol.trials is None or not recipe.rotations:
+        raise RecordError("the record leaves open what was run: trials or rotations are null")
+    try:
+        spec = SliceSpec(
+            seq_len=workload.tokens,
+            num_kv_heads=workload.kv_heads,
+            head_dim=workload.head_dimension,
+            output_dim=workload.output_dimension,
+            seed=synthetic.seed,
+            outlier_stride=synthetic.outlier_stride,
+            outlier_factor=synthetic.outlier_factor,
+        )
+        return spec, dataclasses.replace(
+            PROTOCOLS[protocol.name],
+            calibration_queries=len(protocol.calibration_queries or ()),
+            evaluation_queries=protocol.trials,
+            num_rotations=len(recipe.rotations) - 1,
+            group_size=recipe.group_size,
+        )
+    except SpecError as error:
+        raise RecordError(f"the record names a computation that is not allowed: {error}") from error

@@ -1,0 +1,141 @@
+"""Speed of the docs gate and of the HTML report: `python -m tests.bench.ci [--rounds N]`.
+
+Prints Markdown tables. The gate runs as whole commands; the report is opened in headless Chromium, where that is
+installed. Medians over the rounds.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from kvint2eval.digest import sha256_hex
+from tests.gate.site import table
+from tests.report_html.chromium import PROGRAM, Browser
+from tests.report_html.pages import many
+
+COMMAND = str(Path(sys.executable).parent / "kvint2eval")
+
+PAGE = """\
+# Run {at}
+
+{prose}
+
+The record's SHA-256 is
+`{digest}`.
+
+## Results
+
+| observation | baseline | selected |
+|---|---|---|
+{rows}
+
+{prose}
+
+```text
+$ kvint2eval adjudicate records/r{at}.json
+supported    records/r{at}.json  KVINT2_SUPPORTED
+```
+
+Rotation {selected} was selected.
+"""
+
+PROSE = "The identity and *eight* candidates each search the same [clip ratios](x.md) on one `calibration` query. "
+
+
+def site(folder, count):
+    """Write as many pages and records, a digest, a cell and a sentence bound on each page."""
+    (folder / "records").mkdir()
+    (folder / "docs").mkdir()
+    pins = ['format = "kvint2eval-pins/v1"\npages = ["docs"]\n']
+    for at, data in enumerate(many(count)):
+        name = f"records/r{at}.json"
+        (folder / name).write_bytes(data)
+        metrics = json.loads(data)["metrics"]
+        rows = "\n".join(
+            f"| rotation {row['rotation']} | {row['output_nmse_mean']:.6f} | {row['decode_microseconds_mean']:.3f} |"
+            for row in metrics["candidates"]
+        )
+        page = PAGE.format(
+            at=at, prose=PROSE * 6, digest=sha256_hex(data), rows=rows, selected=metrics["selected_rotation"]
+        )
+        (folder / "docs" / f"p{at}.md").write_text(page)
+        keys = {"page": f"docs/p{at}.md", "record": name}
+        pins += [
+            table("artifact", role="record", id=f"r{at}", path=name, sha256=sha256_hex(data)),
+            table("place", page=f"docs/p{at}.md", artifact=f"r{at}", before="SHA-256 is"),
+            table(
+                "figure",
+                **keys,
+                row="rotation 7",
+                column="baseline",
+                pointer="/metrics/candidates/7/output_nmse_mean",
+                format="{:.6f}",
+            ),
+            table(
+                "figure",
+                **keys,
+                before="Rotation",
+                after="was selected",
+                pointer="/metrics/selected_rotation",
+            ),
+        ]
+    (folder / "kvint2eval-pins.toml").write_text("".join(pins))
+
+
+def seconds(command, folder, code):
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != code:
+        raise RuntimeError(f"expected exit code {code}, found {done.returncode}: {done.stderr[-2000:]}")
+    wall = time.perf_counter() - start
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime, done.stderr
+
+
+def gate(rounds):
+    print("| pages, and as many records | bindings | seconds | of them processor |\n|---:|---:|---:|---:|")
+    for count in (10, 100, 1000):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            site(folder, count)
+            runs = [seconds([COMMAND, "gate"], folder, 0) for _ in range(rounds)]
+            held = int(runs[0][2].split()[2])
+            wall, processor = (statistics.median(run[at] for run in runs) for at in (0, 1))
+            print(f"| {count:,} | {held:,} | {wall:.2f} | {processor:.2f} |")
+
+
+def report(rounds):
+    print("\n| records | report made, s | size, MB | opened in Chromium, s |\n|---:|---:|---:|---:|")
+    for count in (100, 1000, 10_000):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "r.jsonl").write_bytes(b"\n".join(many(count)))
+            made = [
+                seconds([COMMAND, "report", "r.jsonl", "-o", "r.html"], folder, 1)[0] for _ in range(rounds)
+            ]
+            opened = "no Chromium"
+            if PROGRAM is not None:
+                with Browser() as browser:
+                    times = [browser.open(folder / "r.html") / 1000 for _ in range(rounds)]
+                opened = f"{statistics.median(times):.2f}"
+            size = (folder / "r.html").stat().st_size / 1e6
+            print(f"| {count:,} | {statistics.median(made):.2f} | {size:.1f} | {opened} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    gate(rounds)
+    report(rounds)
+
+
+if __name__ == "__main__":
+    main()
