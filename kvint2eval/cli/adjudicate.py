@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "jsonl", *CI_FORMATS)
 
-__all__ = ["add", "judge_inputs", "read_pins_or_complain", "run"]
+__all__ = [
+    "add",
+    "judge_inputs",
+    "read_pins_or_complain",
+    "read_policy_or_complain",
+    "read_root_or_complain",
+    "run",
+]
 
 
 def add(commands: Subcommands) -> None:
@@ -93,8 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
     judge = Judge(
         _report(arguments),
         read_pins_or_complain(arguments.pins),
-        _root(arguments.root),
-        _policy(arguments.policy),
+        read_root_or_complain(arguments.root),
+        read_policy_or_complain(arguments.policy),
     )
     inputs, errors = collect(arguments.paths, lines=arguments.lines)
     for message in errors:
@@ -142,7 +149,8 @@ def read_pins_or_complain(path: str | None) -> Pins | None:
         raise CannotJudge(str(error)) from error
 
 
-def _root(path: str | None) -> Root | None:
+def read_root_or_complain(path: str | None) -> Root | None:
+    """Folder that an option names; None without one."""
     if path is None:
         return None
     from kvint2eval.errors import InputError  # noqa: PLC0415
@@ -154,7 +162,8 @@ def _root(path: str | None) -> Root | None:
         raise CannotJudge(str(error)) from error
 
 
-def _policy(path: str | None) -> Policy | None:
+def read_policy_or_complain(path: str | None) -> Policy | None:
+    """Policy of the file that an option names; None without one."""
     if path is None:
         return None
     from kvint2eval.errors import PolicyError  # noqa: PLC0415

@@ -38,6 +38,16 @@ def add(commands: Subcommands) -> None:
         "--pins", metavar="FILE", help="pins file (TOML) to hold the records' digests against"
     )
     command.add_argument(
+        "--root",
+        metavar="DIR",
+        help="folder that the paths of v2 records are relative to: their files are rehashed",
+    )
+    command.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="policy file (TOML): every record needs the signatures it asks for, in PATH.dsse beside it",
+    )
+    command.add_argument(
         "--audit",
         metavar="FILE",
         action="append",
@@ -66,11 +76,20 @@ def _details(text: str) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
     from kvint2eval.batch import Judge  # noqa: PLC0415
-    from kvint2eval.cli.adjudicate import judge_inputs, read_pins_or_complain  # noqa: PLC0415
+    from kvint2eval.cli.adjudicate import (  # noqa: PLC0415
+        judge_inputs,
+        read_pins_or_complain,
+        read_policy_or_complain,
+        read_root_or_complain,
+    )
     from kvint2eval.inputs import collect  # noqa: PLC0415
     from kvint2eval.report.html import HtmlPage  # noqa: PLC0415
 
-    pins = read_pins_or_complain(arguments.pins)
+    held = (
+        read_pins_or_complain(arguments.pins),
+        read_root_or_complain(arguments.root),
+        read_policy_or_complain(arguments.policy),
+    )
     audits = {path: _read_audit(path) for path in arguments.audit}
     paths = [path for path in arguments.paths if path not in audits]
     inputs, errors = collect(paths, lines=arguments.lines)
@@ -86,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         for name in audits
         if name.endswith(_AUDIT_SUFFIX) and one.path == f"{name.removesuffix(_AUDIT_SUFFIX)}.json"
     }
-    judge = Judge(HtmlPage(arguments.details, audits, audit_of), pins)
+    judge = Judge(HtmlPage(arguments.details, audits, audit_of), *held)
     with opened(arguments.output) as descriptor:
         tally = assemble(
             judge.report,

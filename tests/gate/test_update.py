@@ -171,3 +171,12 @@ def test_update_that_cannot_tell_a_place_writes_nothing(folder, capfd):
     assert main(["gate", "--update"]) == 1
     assert "written" not in capfd.readouterr().err
     assert snapshot(folder) == before
+
+
+def test_update_does_not_write_where_the_source_holds_a_text_more_often_than_a_reader_sees_it(folder, capfd):
+    """The first 8 of the source is in a comment, and replacing it would mend nothing."""
+    edit(folder / "docs/run.md", "rotation\n7 was", "rotation <!-- 8 -->\n8 was")
+    before = snapshot(folder)
+    assert main(["gate", "--update"]) == 1
+    assert snapshot(folder) == before
+    assert "docs/run.md:17  figure-differs" in capfd.readouterr().out

@@ -22,7 +22,6 @@ def test_a_record_without_a_search_has_no_table():
 
 def test_v1_shows_means_with_deviations():
     figures = figures_of(adjudicate(published()))
-    assert figures.contract == "kvint2eval/v1"
     assert [type(plot) for plot in figures.plots] == [Spread, Spread]
     assert figures.plots[0].points[7] == ("7", 1.95926247, 0.431511456)
     assert errors_of(adjudicate(published())) == (52.3537316, 1.95926247)
@@ -75,8 +74,6 @@ def test_v2_shows_trials_and_clip_curves():
     assert not any(path.startswith(("measurements", "claims")) for path in stated)
     text = section(Source("p"), verdict_of(V2), 1, None).decode()
     assert "<b>" not in text
-    assert "summaries, claims, stored bytes" in text
-    assert "v1 holds no trials" not in text
     assert text.count("<svg") == 3
     assert "<dt><code>environment.os</code></dt><dd><i>empty</i></dd>" in text
 

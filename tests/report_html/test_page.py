@@ -5,6 +5,7 @@ import re
 from importlib import resources
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from kvint2eval.cli import main
 from kvint2eval.digest import sha256_hex
 from kvint2eval.report import Source, Tally, safe
 from kvint2eval.report.html import HtmlPage
-from kvint2eval.report.html.section import AuditFinding
+from kvint2eval.report.html.section import AuditFinding, rests_on, section
 from tests.helpers import RECORDS, TESTDATA, manifest, published
 from tests.regen.pins import PINNED_TEXT
 from tests.regen.published import PRODUCER, ROWS, observed, sealed
@@ -283,3 +284,39 @@ def test_pins_of_the_page_are_those_of_adjudication(tmp_path, capfd):
     assert verdict.finding.code in words(parsed(target).cssselect(".block .row")[0])
     assert report(target, RECORDS / "supported", "--pins", "absent.toml") == 2
     assert "pins file absent.toml" in capfd.readouterr().err
+
+
+def test_a_v2_record_shows_its_claims_its_basis_and_its_bound_files(tmp_path):
+    folder = RECORDS.parent / "v2" / "supported"
+    target = tmp_path / "r.html"
+    record = folder / "one-claim-refused.json"
+    assert report(target, record, "--root", TESTDATA) == 0
+    page = parsed(target)
+    verdict = adjudicate(record.read_bytes())
+    refused = [claim.finding.code for claim in verdict.claims if claim.finding is not None]
+    assert len(refused) == 1
+    claims = [words(item) for item in page.cssselect("section ul li")]
+    assert len(claims) == len(verdict.claims)
+    assert sum(claim.endswith(": stands") for claim in claims) == len(claims) - 1
+    assert any(f"refused, {refused[0]}: " in claim for claim in claims)
+    assert f"claims: {len(claims) - 1} stand, 1 refused" in words(page.cssselect(".block .row")[0])
+    basis = {words(row[0]): words(row[1]) for row in page.cssselect("section table")[0].cssselect("tbody tr")}
+    assert [what for what, level in basis.items() if level == "only reported"] == list(verdict.basis.reported)
+    assert set(verdict.basis.recomputed) < {what for what, level in basis.items() if level == "recomputed"}
+    assert "bound" in basis.values()
+    assert len(page.cssselect("svg")) == 3
+
+
+def test_a_signed_record_names_its_keys():
+    signed = msgspec.structs.replace(adjudicate(published()), signers=("<k1>",))
+    (row,) = [row for row in rests_on(signed) if row[0] == "signatures"]
+    assert row[1:] == ("verified", "keys <k1>")
+    assert b"&lt;k1&gt;" in section(Source("p"), signed, 1, None)
+
+
+@pytest.mark.parametrize("option", ["--root", "--policy"])
+def test_what_the_report_cannot_hold_records_against_is_said(tmp_path, capfd, option):
+    target = tmp_path / "r.html"
+    assert report(target, RECORDS / "supported", option, "absent") == 2
+    assert "absent" in capfd.readouterr().err
+    assert not target.exists()

@@ -4,7 +4,7 @@ import re
 from math import log10
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 
@@ -100,6 +100,7 @@ def test_a_clip_curve_runs_through_its_points_and_marks_the_chosen_one():
 numbers = st.floats(min_value=0, max_value=1.7e308) | st.sampled_from([0.0, 5e-324, 1.5e300, 1.7e308])
 
 
+@example([("", 1e305, 2.3e-309), ("", 2.3e-309, 5e-324)])
 @given(st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), numbers, numbers), max_size=60))
 def test_any_figures_give_a_plot_whose_coordinates_are_on_it(points):
     curve = tuple((name, ((one, two), (two, one)), one) for name, one, two in points)

@@ -60,7 +60,6 @@ class Figures(NamedTuple):
     plots: tuple[Spread | Trials | Curve, ...]
     stated: tuple[tuple[str, str], ...]
     """Members beside the measurements, by path."""
-    contract: str
 
 
 def number(value: float) -> str:
@@ -142,7 +141,7 @@ def _v1(record: dict[str, Any], stated: tuple[tuple[str, str], ...]) -> Figures:
         _spread(rows, "output_nmse", "Output NMSE of each rotation, mean ± deviation", ""),
         _spread(rows, "decode_microseconds", "Decode time of each rotation, mean ± deviation", "µs"),
     )
-    return Figures(_V1_COLUMNS, arms, plots if rows else (), stated, record["contract_version"])
+    return Figures(_V1_COLUMNS, arms, plots if rows else (), stated)
 
 
 def _spread(rows: list[dict[str, Any]], name: str, title: str, unit: str) -> Spread:
@@ -186,7 +185,7 @@ def _v2(record: dict[str, Any], stated: tuple[tuple[str, str], ...]) -> Figures:
             ),
         ),
     )
-    return Figures(_V2_COLUMNS, arms, plots if rows else (), stated, record["contract_version"])
+    return Figures(_V2_COLUMNS, arms, plots if rows else (), stated)
 
 
 def _trials(rows: list[dict[str, Any]], name: str) -> tuple[tuple[str, tuple[float, ...]], ...]:

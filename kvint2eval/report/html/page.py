@@ -172,7 +172,9 @@ def _why(source: Source, verdict: Verdict) -> str:
             f"<code>{text(issue.code)}</code> {text(issue.meaning)} <small>{html.escape(found['where'])}: found "
             f"{html.escape(found['found'])}, allowed {html.escape(found['allowed'])}</small>"
         )
+    refused = sum(claim.finding is not None for claim in verdict.claims or ())
+    claims = f"; claims: {len(verdict.claims) - refused} stand, {refused} refused" if verdict.claims else ""
     if verdict.bindings is None:
-        return "witness recomputed; digests only declared"
+        return f"witness recomputed; digests only declared{claims}"
     levels = [one.level for one in verdict.bindings]
-    return f"witness recomputed; digests: {levels.count('bound')} bound, {levels.count('declared')} declared"
+    return f"witness recomputed; digests: {levels.count('bound')} bound, {levels.count('declared')} declared{claims}"

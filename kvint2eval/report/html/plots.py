@@ -72,7 +72,9 @@ def _axis(values: Sequence[float]) -> _Axis:
     if low > 0 and high > low * _LOG_RATIO:
         # Held to what a power of ten in binary64 can hold; what lies beyond is drawn at the edge.
         first, last = (min(max(math.log10(value), -300.0), 300.0) for value in (low, high))
-        return _Axis(_round_down(10.0**first), _round_step(10.0**last), is_log=True)
+        if last - first > 1:
+            return _Axis(_round_down(10.0**first), _round_step(10.0**last), is_log=True)
+        return _Axis(0.0, 1.0, is_log=False)
     low = min(low, 0.0)
     if high <= low:
         high = low + 1.0

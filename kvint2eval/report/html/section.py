@@ -62,7 +62,8 @@ def section(source: Source, verdict: Verdict, number: int, audit: Sequence[Audit
         f"<p>{badge(verdict.outcome)} <code>{verdict.reason}</code> {text(REASONS[verdict.reason].meaning)}</p>"
     )
     parts += _finding(source, verdict)
-    parts += _basis(verdict, figures)
+    parts += _basis(verdict)
+    parts += _claims(verdict)
     if audit is not None:
         parts += ["<h4>Audit</h4>", audit_list(audit)]
     if figures is not None and figures.arms:
@@ -84,53 +85,55 @@ def _finding(source: Source, verdict: Verdict) -> Iterator[str]:
     yield "</dl>"
 
 
-_BASIS = {
-    "kvint2eval/v1": (
-        ("summary figures, cache bytes", "recomputed", "from the candidate rows and the envelope"),
-        (
-            "means and deviations of the rows",
-            "only reported",
-            "possible for their number of trials, no more: v1 holds no trials",
-        ),
-        ("times, hardware, driver", "only reported", "nothing in a record can show them"),
+_BASIS_V1 = (
+    ("summary figures, cache bytes", "recomputed", "from the candidate rows and the envelope"),
+    (
+        "means and deviations of the rows",
+        "only reported",
+        "possible for their number of trials, no more: v1 holds no trials",
     ),
-    "kvint2eval/v2": (
-        (
-            "summaries, claims, stored bytes",
-            "recomputed",
-            "from the trials and the recipe that the record holds",
-        ),
-        (
-            "errors of the trials",
-            "only reported",
-            "the producer's rederive computes the deterministic ones again",
-        ),
-        ("times, hardware, driver", "only reported", "nothing in a record can show them"),
-    ),
-}
-"""What the figures of a supported record rest on, by its contract."""
+    ("times, hardware, driver", "only reported", "nothing in a record can show them"),
+)
 
 
-def rests_on(verdict: Verdict, contract: str) -> list[tuple[str, str, str]]:
+def rests_on(verdict: Verdict) -> list[tuple[str, str, str]]:
     """What a supported verdict rests on: what, how far, and why."""
     rows = [("witness digest", "recomputed", verdict.witness_sha256)]
+    if verdict.signers is not None:
+        rows.append(("signatures", "verified", f"keys {', '.join(verdict.signers)}"))
     if verdict.bindings is None:
         rows.append(("digests of artifacts", "declared", "no pins were given to hold them against"))
     for one in verdict.bindings or ():
         why = one.why or (f"rehashed {one.path}" if one.path is not None else "")
         rows.append((f"digest of {one.role}", one.level, f"{one.sha256} {why}".strip()))
-    return [*rows, *_BASIS[contract]]
+    if verdict.basis is None:
+        return [*rows, *_BASIS_V1]
+    rows += [(what, "recomputed", "from what the record holds") for what in verdict.basis.recomputed]
+    return rows + [(what, "only reported", "") for what in verdict.basis.reported]
 
 
-def _basis(verdict: Verdict, figures: Figures | None) -> Iterator[str]:
-    if verdict.outcome is not Outcome.SUPPORTED or figures is None:
+def _claims(verdict: Verdict) -> Iterator[str]:
+    """Claims of a v2 record: those that stand, and why the others are refused."""
+    if not verdict.claims:
+        return
+    yield "<h4>Claims</h4><ul>"
+    for claim in verdict.claims:
+        fate = (
+            "stands" if claim.finding is None else f"refused, {claim.finding.code}: {claim.finding.meaning}"
+        )
+        yield f"<li><code>{text(claim.pointer)}</code> {text(claim.metric)}: {text(fate)}</li>"
+    yield "</ul>"
+
+
+def _basis(verdict: Verdict) -> Iterator[str]:
+    if verdict.outcome is not Outcome.SUPPORTED:
         return
     yield (
         "<h4>What this rests on</h4>"
         '<div class="wide" tabindex="0" role="region" aria-label="What this rests on"><table><thead><tr>'
         '<th scope="col">what</th><th scope="col">how far</th><th scope="col">why</th></tr></thead><tbody>'
     )
-    for what, level, why in rests_on(verdict, figures.contract):
+    for what, level, why in rests_on(verdict):
         yield (
             f'<tr><th scope="row">{text(what)}</th><td class="{level.replace(" ", "-")}">{text(level)}</td>'
             f'<td class="why">{text(why)}</td></tr>'
