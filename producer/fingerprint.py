@@ -1,14 +1,22 @@
-"""The fingerprint of a dialect: the digest of what its quantizer makes of the golden inputs.
+"""The fingerprint of a quantizer dialect: a digest of what it makes of the golden inputs.
 
-The golden inputs are fixed by docs/contract-v2.md, "Fingerprint", and stand in testdata/vectors/golden-inputs.json.
+One name is used in public for several computations, so a record carries this digest beside the name. It is taken
+with the quantizer that is then measured with. docs/dialects.md has the definition for a second implementation.
 """
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from producer.packing import pack
-from producer.quantize import symmetric_absmax_clip as dialect
+from producer.errors import DegenerateGroupError, SpecError
+from producer.layout import get_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from producer.arrays import Float32Array
+    from producer.quantize.base import Dialect
 
 __all__ = ["GOLDEN_CHANNELS", "GOLDEN_RATIOS", "fingerprint", "golden_inputs"]
 
@@ -20,7 +28,7 @@ _MULTIPLIER, _INCREMENT = 1664525, 1013904223
 _RANDOM_ROWS = 8
 
 
-def golden_inputs() -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
+def golden_inputs() -> "Float32Array":
     """Return the golden inputs, float32, shape (14, 128).
 
     Notes
@@ -42,19 +50,41 @@ def golden_inputs() -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
     return rows.astype(np.float32)
 
 
-def fingerprint() -> str:
-    """Return the fingerprint of the dialect `symmetric-absmax-clip`, by the quantizer that runs use.
+def fingerprint(dialect: "Dialect") -> str:
+    """Return the fingerprint of a dialect, 64 hexadecimal digits.
+
+    Parameters
+    ----------
+    dialect : Dialect
+        The object that is used for the measurement.
 
     Notes
     -----
-    SHA-256 over, for each ratio and each row as one group: the packed codes, the scale, and the dequantized values,
-    float32 little-endian.
+    SHA-256 over, for each ratio and each row as one group: the packed codes in the dialect's layout, its stored
+    scalars in their order and the dequantized values, both as little-endian float32, a zero as +0. Where the dialect
+    refuses a row, the ASCII text ``refused: SpecError`` or ``refused: DegenerateGroupError`` and a line feed stand
+    in their place. A dialect whose groups run along tokens takes a row as the tokens of one channel.
     """
-    rows = golden_inputs()
     digest = hashlib.sha256()
     for ratio in GOLDEN_RATIOS:
-        codes, scale = dialect.quantize(rows, ratio, GOLDEN_CHANNELS)
-        values = dialect.dequantize(codes, scale)
-        for packed, one, row in zip(pack(codes), scale.astype("<f4"), values.astype("<f4"), strict=True):
-            digest.update(packed.tobytes() + one.tobytes() + row.tobytes())
+        for row in golden_inputs():
+            for part in _results(dialect, row, ratio):
+                digest.update(part)
     return digest.hexdigest()
+
+
+def _results(dialect: "Dialect", row: "Float32Array", clip_ratio: float) -> "Iterator[bytes]":
+    """Give what the digest takes in of one row."""
+    x = row[:, None] if dialect.numerics.group_axis == "tokens" else row[None, :]
+    try:
+        quantized = dialect.quantize(x, clip_ratio, row.size)
+    except DegenerateGroupError:
+        yield b"refused: DegenerateGroupError\n"
+        return
+    except SpecError:
+        yield b"refused: SpecError\n"
+        return
+    yield get_layout(dialect.numerics.packing).pack(quantized.codes.reshape(-1)).tobytes()
+    for values in (*quantized.metadata, dialect.dequantize(quantized)):
+        # -0 + 0 is +0: which of the two zeros a subtraction gives is no property of a dialect.
+        yield (values + np.float32(0)).astype("<f4").tobytes()

@@ -15,6 +15,7 @@ from producer.environment import os_name
 from producer.errors import RecordError, SpecError
 from producer.fingerprint import fingerprint
 from producer.interval import MAX_TRIALS, paired_interval
+from producer.quantize import get_dialect
 from producer.record import PRODUCER_ID, RECIPE_ARTIFACT, source_digest
 from producer.rotation.digest import rotation_digest
 from producer.spec import PROTOCOLS, ProtocolSpec, SliceSpec
@@ -90,7 +91,9 @@ def _rotation_id(index: int) -> str:
 
 def _recipe(result: "RunResult") -> dict[str, Any]:
     protocol = result.protocol
-    dialect = {"id": _DIALECT} | DIALECTS[_DIALECT] | {"fingerprint_sha256": fingerprint()}
+    dialect = (
+        {"id": _DIALECT} | DIALECTS[_DIALECT] | {"fingerprint_sha256": fingerprint(get_dialect(_DIALECT))}
+    )
     rotations = []
     for arm in result.arms:
         digest = rotation_digest(arm.rotation)

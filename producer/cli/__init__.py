@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from producer.cli import audit, doctor, kernels, rederive, run
+from producer.cli import audit, doctor, evaluate, kernels, rederive, run, trace
 from producer.cli.common import COULD_NOT_JUDGE, DELEGATE, INTERRUPTED, complain, print_delegation
 from producer.errors import BackendUnavailableError, ProducerError
 
@@ -27,6 +27,8 @@ examples:
   kvint2eval-producer run --protocol published -o published.json --plot published.svg
   kvint2eval-producer rederive record.json
   kvint2eval-producer audit record.json
+  kvint2eval-producer trace --model model.gguf --text a.txt -o calibration
+  kvint2eval-producer evaluate --calibration calibration --trace evaluation -o schemes.json
 """
 
 
@@ -51,7 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for subcommand in (run, rederive, audit, doctor, kernels):
+    for subcommand in (run, rederive, audit, trace, evaluate, doctor, kernels):
         subcommand.add(commands)
     return parser
 

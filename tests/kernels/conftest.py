@@ -1,6 +1,7 @@
 """One test body for the shim and for a GPU: the fixture `device_of`."""
 
 import functools
+import importlib.util
 import os
 
 import pytest
@@ -49,3 +50,13 @@ def device_of(request):
         return cuda_device
     require_shim()
     return shim_device
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what needs a GPU where CuPy is not even installed, unless it is asked for with -m gpu."""
+    if importlib.util.find_spec("cupy") is not None or "gpu" in (config.option.markexpr or ""):
+        return
+    left_out = [item for item in items if item.get_closest_marker("gpu")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]

@@ -19,6 +19,7 @@ from producer.errors import RecordError, SpecError
 from producer.fingerprint import fingerprint, golden_inputs
 from producer.interval import index_stream, paired_interval
 from producer.protocol import run_protocol
+from producer.quantize import get_dialect
 from producer.record import parse_record
 from producer.record_v2 import (
     build_record_v2,
@@ -47,7 +48,11 @@ def small():
 
 
 def test_fingerprint_is_the_registered_one_and_that_of_plain_python():
-    assert fingerprint() == DIALECTS["symmetric-absmax-clip"]["fingerprint_sha256"] == second.fingerprint()
+    assert (
+        fingerprint(get_dialect("symmetric-absmax-clip"))
+        == DIALECTS["symmetric-absmax-clip"]["fingerprint_sha256"]
+        == second.fingerprint()
+    )
 
 
 def test_golden_inputs_are_those_of_plain_python():

@@ -11,6 +11,7 @@ from tests.regen import (
     contract_page,
     decoder,
     decoder_v2,
+    dialect_fingerprints,
     fingerprint,
     golden,
     pages,
@@ -59,6 +60,7 @@ def artifacts() -> Iterator[Artifact]:
     yield Artifact("docs/codes.md", pages.codes)
     yield Artifact("docs/contract-v2.md", contract_page.render)
     yield Artifact("docs/cli.md", pages.command)
+    yield Artifact("testdata/vectors/fingerprints.json", dialect_fingerprints.render)
     yield Artifact("docs/producer-cli.md", producer_pages.command)
     for name, data in pins.files().items():
         yield Artifact(f"testdata/pins/{name}", lambda data=data: data)

@@ -1,0 +1,270 @@
+"""Schemes: a rotation of keys and of values, key centring or not, dialects with their clips, and windows."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from producer.centring import center_keys, key_mean
+from producer.errors import SpecError
+from producer.quantize import get_dialect
+from producer.rotation.dense import DenseRotation, build_hadamard, build_identity, build_quarot
+from producer.rotation.files import LayerRotations
+from producer.rotation.oscar import build_oscar
+from producer.storage import bits_per_element_of, store_quantized
+from producer.windows import TokenCounts, static_split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from fractions import Fraction
+
+    from producer.arrays import Float32Array
+    from producer.quantize import Dialect
+    from producer.trace.data import LayerTrace
+
+__all__ = ["SCHEMES", "CacheSide", "FittedLayer", "Scheme", "fit_layer", "get_scheme"]
+
+Rotation: TypeAlias = Literal["identity", "hadamard", "quarot", "oscar", "oscar-layer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """What is done to the keys and values of a cache.
+
+    Attributes
+    ----------
+    name : str
+    key_rotation, value_rotation : {"identity", "hadamard", "quarot", "oscar", "oscar-layer"}
+        `oscar` has a matrix for every KV head, `oscar-layer` one for the layer.
+    center_keys : bool
+        Whether the calibration's mean key is subtracted from every key.
+    key_dialect, value_dialect : str
+        Names in `producer.quantize.DIALECTS`.
+    key_clip, value_clip : float
+        In the meaning of the dialect.
+    group_size : int
+        Values that share a scale; 0 for the head dimension.
+    sink, recent : int
+        First and last tokens that stay unquantized.
+    """
+
+    name: str
+    key_rotation: Rotation = "identity"
+    value_rotation: Rotation = "identity"
+    center_keys: bool = False
+    key_dialect: str = "oscar-prefill"
+    value_dialect: str = "oscar-prefill"
+    key_clip: float = 0.96
+    value_clip: float = 0.92
+    group_size: int = 0
+    sink: int = 64
+    recent: int = 256
+
+
+def _centred(name: str, rotation: Rotation, **changes: float | str) -> Scheme:
+    """Return a scheme with one rotation for keys and values, and centred keys."""
+    return Scheme(name=name, key_rotation=rotation, value_rotation=rotation, center_keys=True, **changes)  # type: ignore[arg-type]
+
+
+_ALL = (
+    Scheme(name="int2", key_clip=0.0, value_clip=0.0),
+    Scheme(name="int2-clip"),
+    Scheme(name="centred", center_keys=True),
+    Scheme(name="quarot", key_rotation="quarot", value_rotation="quarot"),
+    _centred("quarot-centred", "quarot"),
+    Scheme(name="oscar-layer", key_rotation="oscar-layer", value_rotation="oscar-layer"),
+    Scheme(name="oscar", key_rotation="oscar", value_rotation="oscar"),
+    _centred("oscar-centred", "oscar"),
+    Scheme(
+        name="oscar-flush",
+        key_rotation="oscar",
+        value_rotation="oscar",
+        key_dialect="oscar-flush",
+        value_dialect="oscar-flush",
+    ),
+    _centred(
+        "quarot-centred-lloyd-max",
+        "quarot",
+        key_dialect="lloyd-max",
+        value_dialect="lloyd-max",
+        key_clip=1.0,
+        value_clip=1.0,
+    ),
+    _centred(
+        "quarot-centred-midpoint",
+        "quarot",
+        key_dialect="affine-midpoint",
+        value_dialect="affine-midpoint",
+        key_clip=0.7,
+        value_clip=0.7,
+    ),
+    Scheme(
+        name="quarot-native",
+        key_rotation="quarot",
+        value_rotation="quarot",
+        key_dialect="quarot-token",
+        value_dialect="quarot-token",
+        key_clip=1.0,
+        value_clip=1.0,
+    ),
+    Scheme(
+        name="kivi",
+        key_dialect="kivi-key",
+        value_dialect="kivi-value",
+        key_clip=1.0,
+        value_clip=1.0,
+        group_size=32,
+    ),
+    Scheme(
+        name="turboquant-3bit",
+        key_rotation="hadamard",
+        key_dialect="turboquant-3bit-key",
+        value_dialect="turboquant-3bit-value",
+        key_clip=1.0,
+        value_clip=1.0,
+    ),
+)
+
+#: The schemes that are compared. `int2` is the baseline: per group, no rotation, no clip.
+SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in _ALL}
+
+
+def get_scheme(name: str) -> Scheme:
+    """Return a scheme by its name.
+
+    Raises
+    ------
+    SpecError
+        If there is none of that name.
+    """
+    if name not in SCHEMES:
+        raise SpecError(f"scheme {name!r} is not allowed: one of {', '.join(SCHEMES)}")
+    return SCHEMES[name]
+
+
+def _build(rotation: Rotation, target: str, layer: "LayerTrace") -> DenseRotation:
+    """Return a rotation, of a layer's calibration where it needs one."""
+    head_dim = layer.k.shape[-1]
+    if rotation == "identity":
+        return build_identity(head_dim)
+    if rotation == "hadamard":
+        return build_hadamard(head_dim)
+    if rotation == "quarot":
+        return build_quarot(head_dim)
+    return build_oscar(target, layer.q, layer.k, layer.v, is_per_head=rotation == "oscar")
+
+
+def _concatenated(layers: "Sequence[LayerTrace]", name: str) -> "Float32Array":
+    """Return an array of all sequences, one after the other along the tokens."""
+    return np.concatenate([getattr(layer, name) for layer in layers], axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSide:
+    """The keys, or the values, of a layer as attention sees them.
+
+    Attributes
+    ----------
+    values : float32, shape (num_kv_heads, tokens, head_dim)
+        In the model's own coordinates: rotated back, and with the mean key added again.
+    tokens : TokenCounts
+    bits_per_element : Fraction
+        With metadata and windows as the dialect stores them, windows in 16 bits.
+    stored_bytes : int
+        Counted from the packed codes, the metadata and the windows in 16 bits.
+    """
+
+    values: "Float32Array"
+    tokens: TokenCounts
+    bits_per_element: "Fraction"
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLayer:
+    """A scheme with the rotations and the key mean of one layer.
+
+    Attributes
+    ----------
+    scheme : Scheme
+    rotations : LayerRotations
+    """
+
+    scheme: Scheme
+    rotations: LayerRotations
+
+    def keys(self, k: "Float32Array") -> CacheSide:
+        """Return keys as attention sees them; `k` is post-RoPE, (num_kv_heads, tokens, head_dim)."""
+        mean, rotation = self.rotations.key_mean, self.rotations.key
+        centred = k if mean is None else center_keys(k, mean)
+        side = self._side(centred, rotation, get_dialect(self.scheme.key_dialect), self.scheme.key_clip)
+        if mean is None:
+            return side
+        middle = slice(side.tokens.sink, side.tokens.sink + side.tokens.quantized)
+        values = k.copy()
+        values[:, middle] = side.values[:, middle] + mean[:, None, :]
+        return CacheSide(values, side.tokens, side.bits_per_element, side.stored_bytes)
+
+    def values(self, v: "Float32Array") -> CacheSide:
+        """Return values as attention sees them; `v` is (num_kv_heads, tokens, head_dim)."""
+        dialect = get_dialect(self.scheme.value_dialect)
+        return self._side(v, self.rotations.value, dialect, self.scheme.value_clip)
+
+    def quantize_all(self, k: "Float32Array", v: "Float32Array") -> "tuple[Float32Array, Float32Array]":
+        """Return all keys and values as if none were in a window: what a token becomes once it has left it."""
+        whole = FittedLayer(_without_windows(self.scheme), self.rotations)
+        return whole.keys(k).values, whole.values(v).values
+
+    def _side(self, x: "Float32Array", rotation: DenseRotation, dialect: "Dialect", clip: float) -> CacheSide:
+        size = self.scheme.group_size or x.shape[-1]
+        tokens = static_split(x.shape[1], self.scheme.sink, self.scheme.recent)
+        if dialect.numerics.group_axis == "tokens":
+            # What does not fill a group stays in the residual window.
+            left = tokens.quantized % size
+            tokens = TokenCounts(tokens.sink, tokens.quantized - left, tokens.recent + left)
+        middle = slice(tokens.sink, tokens.sink + tokens.quantized)
+        quantized = dialect.quantize(rotation.rotate(np.ascontiguousarray(x[:, middle])), clip, size)
+        values = x.copy()
+        values[:, middle] = rotation.undo(dialect.dequantize(quantized))
+        stored = store_quantized(dialect, quantized)
+        windows = 2 * (tokens.sink + tokens.recent) * x.shape[0] * x.shape[2]
+        bits = bits_per_element_of(dialect.numerics, size, tokens)
+        return CacheSide(values, tokens, bits, stored.code_bytes + stored.metadata_bytes + windows)
+
+
+def _without_windows(scheme: Scheme) -> Scheme:
+    names = Scheme.__dataclass_fields__
+    return Scheme(**{**{name: getattr(scheme, name) for name in names}, "sink": 0, "recent": 0})
+
+
+def fit_layer(scheme: Scheme, calibration: "Sequence[LayerTrace]") -> FittedLayer:
+    """Return a scheme fitted to one layer of calibration sequences.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    calibration : sequence of LayerTrace
+        The same layer of at least one sequence; their tokens are taken together.
+
+    Raises
+    ------
+    SpecError
+        If there is no sequence, or a rotation does not exist for the head dimension.
+
+    Notes
+    -----
+    Keys take OSCAR's `qqt`, values its `sst` covariance, composed as `r_h_pbr`.
+    """
+    if not calibration:
+        raise SpecError("no calibration sequence: at least one is needed")
+    first = calibration[0]
+    layer = first
+    if len(calibration) > 1:
+        joined = {name: _concatenated(calibration, name) for name in ("q", "k", "v")}
+        layer = type(first)(layer_idx=first.layer_idx, w_o=first.w_o, scaling=first.scaling, **joined)
+    rotations = LayerRotations(
+        _build(scheme.key_rotation, "qqt", layer),
+        _build(scheme.value_rotation, "sst", layer),
+        key_mean(layer.k) if scheme.center_keys else None,
+    )
+    return FittedLayer(scheme, rotations)

@@ -1,0 +1,188 @@
+"""The project's traces: a folder with ``trace.json`` and one safetensors file a layer and sequence.
+
+``trace.json`` names the model, its shape, the sequences by digest and what the capture verified.
+``layer-LLL.safetensors`` holds w_o, ``layer-LLL.sequence-SSS.safetensors`` q, k and v, float32 or bfloat16 in the
+shapes of `producer.trace.data.LayerTrace`. A layer is read when it is asked for, so memory stays that of one layer.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from producer.errors import ExtraMissingError, FileFormatError, NonFiniteError, SpecError
+from producer.files import temporary_beside, write_text
+from producer.trace.data import LayerTrace
+from producer.trace.texts import SequenceInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from producer.arrays import Float32Array
+
+__all__ = ["FORMAT", "ModelInfo", "Trace", "read_trace", "write_arrays", "write_manifest"]
+
+FORMAT = "kvint2eval-trace-v1"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The model of a trace.
+
+    Attributes
+    ----------
+    name : str
+        File or folder of the model, without its path.
+    architecture : str
+        Its class.
+    weights_sha256 : str
+        SHA-256 of the weight file, or of the digests of several ones in the order of their names.
+    num_layers, num_heads, num_kv_heads, head_dim, hidden_size : int
+    scaling : float
+        What scores are multiplied by.
+    """
+
+    name: str
+    architecture: str
+    weights_sha256: str
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    scaling: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A trace on disk.
+
+    Attributes
+    ----------
+    folder : Path
+    model : ModelInfo
+    sequences : tuple of SequenceInfo
+    verification : dict
+        What the capture compared, by name.
+    """
+
+    folder: "Path"
+    model: ModelInfo
+    sequences: tuple[SequenceInfo, ...]
+    verification: dict[str, float]
+
+    def layer(self, layer_idx: int, sequence: int) -> LayerTrace:
+        """Return one layer of one sequence.
+
+        Raises
+        ------
+        FileFormatError
+            If a file is missing, or an array is not of the shape that the manifest says.
+        """
+        model = self.model
+        arrays = _read_arrays(self.folder / _sequence_file(layer_idx, sequence), ("q", "k", "v"))
+        arrays |= _read_arrays(self.folder / _layer_file(layer_idx), ("w_o",))
+        tokens = self.sequences[sequence].tokens
+        shapes = {
+            "q": (model.num_heads, tokens, model.head_dim),
+            "k": (model.num_kv_heads, tokens, model.head_dim),
+            "v": (model.num_kv_heads, tokens, model.head_dim),
+            "w_o": (model.num_heads, model.head_dim, model.hidden_size),
+        }
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape:
+                raise FileFormatError(
+                    f"{self.folder}: layer {layer_idx}: {name} of shape {arrays[name].shape} is not allowed: {shape}"
+                )
+        try:
+            return LayerTrace(layer_idx=layer_idx, scaling=model.scaling, **arrays)
+        except (SpecError, NonFiniteError) as error:
+            raise FileFormatError(f"{self.folder}: {error}") from error
+
+
+def _layer_file(layer_idx: int) -> str:
+    return f"layer-{layer_idx:03d}.safetensors"
+
+
+def _sequence_file(layer_idx: int, sequence: int) -> str:
+    return f"layer-{layer_idx:03d}.sequence-{sequence:03d}.safetensors"
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ExtraMissingError("traces need safetensors: pip install 'kvint2eval[trace]'") from error
+    return safetensors
+
+
+def _read_arrays(path: "Path", names: tuple[str, ...]) -> "dict[str, Float32Array]":
+    """Return the float32 arrays of a file."""
+    library = _safetensors()
+    try:
+        with library.safe_open(path, framework="np") as file:
+            found = {name: file.get_tensor(name) for name in names}
+    except (library.SafetensorError, OSError) as error:
+        raise FileFormatError(f"{path}: tensors {', '.join(names)} cannot be read: {error}") from error
+    for name, values in found.items():
+        if values.dtype != np.float32:
+            raise FileFormatError(f"{path}: {name} of dtype {values.dtype} is not allowed: float32")
+    return found
+
+
+def write_arrays(
+    folder: "Path", layer_idx: int, sequence: int | None, arrays: "Mapping[str, Float32Array]"
+) -> None:
+    """Write arrays of a layer, or of one of its sequences, to a temporary name that is renamed."""
+    name = _layer_file(layer_idx) if sequence is None else _sequence_file(layer_idx, sequence)
+    with temporary_beside(folder / name) as temporary:
+        _safetensors().numpy.save_file(
+            {key: np.ascontiguousarray(value) for key, value in arrays.items()}, temporary
+        )
+
+
+def write_manifest(
+    folder: "Path", model: ModelInfo, sequences: "list[SequenceInfo]", verification: dict[str, float]
+) -> None:
+    """Write ``trace.json``: last, so that a folder with it is complete."""
+    content = {
+        "format": FORMAT,
+        "model": asdict(model),
+        "sequences": [asdict(sequence) for sequence in sequences],
+        "verification": verification,
+    }
+    write_text(folder / "trace.json", json.dumps(content, indent=1) + "\n")
+
+
+def read_trace(folder: "Path") -> Trace:
+    """Return a trace by its manifest.
+
+    Raises
+    ------
+    FileFormatError
+        If ``trace.json`` is missing or is no manifest of this format.
+    """
+    path = folder / "trace.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise FileFormatError(f"{path}: format {content['format']!r} is not allowed: {FORMAT}")
+        model = ModelInfo(**content["model"])
+        sequences = tuple(
+            SequenceInfo(**{**entry, "passages": tuple(entry["passages"])}) for entry in content["sequences"]
+        )
+        verification = {str(name): float(value) for name, value in content["verification"].items()}
+    except OSError as error:
+        raise FileFormatError(
+            f"{folder}: not a trace, trace.json cannot be read: {error.strerror}"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileFormatError(f"{path}: not a manifest of {FORMAT}: {error!r}") from error
+    sizes = (model.num_layers, model.num_heads, model.num_kv_heads, model.head_dim, model.hidden_size)
+    if not sequences or any(type(size) is not int or size < 1 for size in sizes):
+        raise FileFormatError(
+            f"{path}: sizes {sizes} and {len(sequences)} sequences are not allowed: each at least 1"
+        )
+    return Trace(folder, model, sequences, verification)

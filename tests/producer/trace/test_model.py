@@ -1,0 +1,261 @@
+"""Models of four families, made small, and the real SmolLM2: capture, and the quantized cache in use."""
+
+import math
+import pydoc_data.topics
+
+import numpy as np
+import pytest
+
+from producer.cli import main
+from producer.errors import SpecError
+from producer.schemes import SCHEMES, fit_layer
+from producer.trace.capture import capture_trace, cut_text
+from producer.trace.files import ModelInfo
+from tests.producer.trace import made
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the libraries, on their import
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+FAMILIES = ("Llama", "Qwen3", "Phi3", "Phi")
+
+
+def silent(_done, _total, _what):
+    pass
+
+
+def small_model(transformers, family, **changes):
+    """A random model of a family: 2 layers, 4 query heads, 2 KV heads of 16 channels."""
+    import torch  # noqa: PLC0415
+
+    from producer.trace.model import LoadedModel  # noqa: PLC0415
+
+    torch.manual_seed(1)
+    options = {
+        "vocab_size": 300,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": 2048,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        **changes,
+    }
+    config = getattr(transformers, f"{family}Config")(**options)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).float().eval()
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2 and "proj" in name:
+            parameter.data *= 4  # attention that is not flat
+
+    class Bytes:
+        def __call__(self, text, **_options):
+            return {"input_ids": list(text.encode())}
+
+        def decode(self, ids):
+            return bytes(ids).decode(errors="replace")
+
+    info = ModelInfo(family, type(model).__name__, "00" * 32, 2, 4, 2, 16, 64, 0.25)
+    return LoadedModel(model, Bytes(), info)
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(
+        "\n".join(f"line {index} of a text that has many of them, {index * index}" for index in range(40))
+    )
+    return path
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_capture_gives_the_models_own_attention(transformers, family, text, tmp_path):
+    loaded = small_model(transformers, family)
+    trace = capture_trace(loaded, [text], 100, 2, tmp_path / "trace", silent)
+    assert trace.verification["perplexity_difference"] <= 1e-6
+    assert trace.verification["attention_output_difference"] <= 1e-5
+    assert [(s.first_token, s.tokens) for s in trace.sequences] == [(0, 100), (100, 100)]
+    layer = trace.layer(1, 1)
+    assert layer.q.shape == (4, 100, 16)
+    assert layer.k.shape == (2, 100, 16)
+    assert layer.w_o.shape == (4, 16, 64)
+    with pytest.raises(SpecError, match="it holds a trace"):
+        capture_trace(loaded, [text], 100, 2, tmp_path / "trace", silent)
+
+
+def test_a_wrong_capture_is_refused(transformers, text, tmp_path, monkeypatch):
+    from producer.trace import capture  # noqa: PLC0415
+
+    loaded = small_model(transformers, "Llama")
+
+    def looks_ahead(q, k, v, scaling):
+        import torch  # noqa: PLC0415
+
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scaling, enable_gqa=True)
+
+    monkeypatch.setattr(capture, "causal_attention", looks_ahead)
+    with pytest.raises(SpecError, match="the captured attention is not the model's: perplexity differs by"):
+        capture_trace(loaded, [text], 100, 1, tmp_path / "trace", silent)
+    assert not (tmp_path / "trace" / "trace.json").exists()
+
+
+def test_attention_that_is_not_known_is_refused(transformers, text, tmp_path):
+    loaded = small_model(transformers, "Phi3", sliding_window=50)
+    with pytest.raises(SpecError, match="Phi3ForCausalLM asks its attention for sliding_window"):
+        capture_trace(loaded, [text], 100, 1, tmp_path / "trace", silent)
+
+
+def test_short_and_unreadable_texts_are_refused(transformers, text, tmp_path):
+    loaded = small_model(transformers, "Llama")
+    with pytest.raises(SpecError, match="tokens, 30 sequences of 100 are needed"):
+        cut_text(loaded, text, 100, 30)
+    (tmp_path / "bad").write_bytes(b"\xff\xfe")
+    with pytest.raises(SpecError, match=r"text .*bad cannot be read"):
+        cut_text(loaded, tmp_path / "bad", 10, 1)
+
+
+def fitted_to(loaded, scheme, text, tmp_path):
+    trace = capture_trace(loaded, [text], 400, 1, tmp_path / "calibration", silent)
+    return [fit_layer(scheme, [trace.layer(index, 0)]) for index in range(2)], trace
+
+
+def test_the_windows_are_read_as_they_say():
+    torch = pytest.importorskip("torch", reason="the extra `trace` is not installed")
+    from producer.trace.perplexity import windowed_attention  # noqa: PLC0415
+
+    rng = np.random.default_rng(2)
+    q = rng.standard_normal((1, 4, 600, 8))
+    exact, other = ([rng.standard_normal((1, 2, 600, 8)) for _ in "kv"] for _ in range(2))
+    found = windowed_attention(
+        *(torch.from_numpy(q), tuple(map(torch.from_numpy, exact)), tuple(map(torch.from_numpy, other))),
+        0.3,
+        5,
+        20,
+    ).numpy()
+    for head, t in ((0, 0), (1, 19), (2, 30), (3, 511), (0, 512), (2, 599)):
+        places = np.arange(t + 1)
+        near = ((places < 5) | (places > t - 20))[:, None]
+        k, v = (
+            np.where(near, a[0, head // 2, : t + 1], b[0, head // 2, : t + 1])
+            for a, b in zip(exact, other, strict=True)
+        )
+        weights = np.exp(k @ q[0, head, t] * 0.3)
+        assert found[0, head, t] == pytest.approx(weights @ v / weights.sum(), rel=1e-9)
+
+
+def test_one_pass_is_decode_token_by_token(transformers, text, tmp_path):
+    # What a query sees does not depend on later tokens, so a pass over more tokens gives the same logits.
+    from producer.trace.model import run_model, use_attention  # noqa: PLC0415
+    from producer.trace.perplexity import model_errors  # noqa: PLC0415
+
+    loaded = small_model(transformers, "Llama")
+    fitted, _ = fitted_to(loaded, SCHEMES["quarot-centred"], text, tmp_path)
+    _, ids = cut_text(loaded, text, 500, 1)[0]
+    whole, part = (model_errors(loaded, ids[:count], [fitted], first=400)[0] for count in (500, 450))
+    assert whole.perplexity != whole.reference_perplexity
+    assert whole.divergence > 0
+    assert whole.residual.shape == (2,)
+    assert (whole.residual > 0).all()
+    assert part.first == whole.first == 400
+
+    def logits(count):
+        import torch  # noqa: PLC0415
+
+        from producer.trace.perplexity import windowed_attention  # noqa: PLC0415
+
+        def attend(layer_idx, q, k, v, scaling):
+            stored = fitted[layer_idx].quantize_all(k[0].numpy(), v[0].numpy())
+            return windowed_attention(
+                q, (k, v), tuple(torch.from_numpy(x)[None] for x in stored), scaling, 64, 256
+            )
+
+        with use_attention(loaded, attend):
+            return run_model(loaded, ids[:count]).logits
+
+    assert np.abs(logits(500)[:450] - logits(450)).max() <= 2e-4
+
+
+def test_witness_46_a_pass_that_reads_no_cache_is_no_measurement(transformers, text, tmp_path):
+    from producer.trace.perplexity import model_errors  # noqa: PLC0415
+
+    loaded = small_model(transformers, "Llama")
+    fitted, _ = fitted_to(loaded, SCHEMES["quarot"], text, tmp_path)
+    _, ids = cut_text(loaded, text, 400, 1)[0]
+    with pytest.raises(SpecError, match="cache not exercised before token 321"):
+        model_errors(loaded, ids, [fitted], first=320)
+    with pytest.raises(SpecError, match="cache not exercised"):
+        model_errors(loaded, ids[:300], [fitted], first=310)
+
+
+def test_the_helper_writes_files_that_torch_reads(tmp_path):
+    torch = pytest.importorskip("torch", reason="the extra `trace` is not installed")
+    for values in (np.arange(12, dtype=np.float32).reshape(3, 4), np.array([3, 4], dtype=np.int32)):
+        made.write_pt(tmp_path / "x.pt", values)
+        assert (torch.load(tmp_path / "x.pt", weights_only=True).numpy() == values).all()
+
+
+# --- the real model ---
+
+
+def test_smollm2_is_the_model_that_it_should_be(smollm2):
+    assert smollm2.info == ModelInfo(
+        name="SmolLM2-135M-Instruct.Q4_1.gguf",
+        architecture="LlamaForCausalLM",
+        weights_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        num_layers=30,
+        num_heads=9,
+        num_kv_heads=3,
+        head_dim=64,
+        hidden_size=576,
+        scaling=0.125,
+    )
+
+
+def test_schemes_on_smollm2(smollm2, tmp_path):
+    """The order of the schemes on held-out text, and the quantized cache in use."""
+    from producer.trace.perplexity import model_errors  # noqa: PLC0415
+
+    texts = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    topics = [pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics)]
+    texts[0].write_text("\n".join(topics[:20]))
+    texts[1].write_text("\n".join(topics[40:60]))
+    traces = [capture_trace(smollm2, [path], 512, 1, tmp_path / path.stem, silent) for path in texts]
+    for trace in traces:
+        assert trace.verification["attention_output_difference"] <= 1e-5
+        assert 3 < trace.verification["perplexity"] < 60
+    output = tmp_path / "out.json"
+    code = main(
+        [
+            "evaluate",
+            "--calibration",
+            str(traces[0].folder),
+            "--trace",
+            str(traces[1].folder),
+            "-o",
+            str(output),
+        ]
+    )
+    assert code == 0
+    import json  # noqa: PLC0415
+
+    schemes = {scheme["name"]: scheme for scheme in json.loads(output.read_text())["schemes"]}
+    error = {name: scheme["summary"]["relative_error"] for name, scheme in schemes.items()}
+    assert error["int2"] > 2 * error["quarot"] > 2 * error["quarot-centred"]
+    assert error["int2"] > 10 * error["centred"]
+    assert error["oscar"] > error["oscar-centred"]
+    assert np.array(schemes["oscar"]["figures"]["error"]).shape == (1, 30, 3)
+    _, ids = cut_text(smollm2, texts[1], 512, 1)[0]
+    fitted = [
+        [fit_layer(SCHEMES[name], [traces[0].layer(index, 0)]) for index in range(30)]
+        for name in ("int2", "oscar-centred")
+    ]
+    plain, centred = model_errors(smollm2, ids, fitted, first=400)
+    assert plain.reference_perplexity == centred.reference_perplexity < centred.perplexity < plain.perplexity
+    assert centred.divergence < 0.3 * plain.divergence
+    assert math.isfinite(plain.perplexity)
+    assert centred.residual.mean() < plain.residual.mean()
