@@ -52,13 +52,14 @@ def pointers(value: Any, pointer: str = "") -> Iterator[str]:
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     )
     for name, inner in children:
-        yield f"{pointer}/{name}"
-        yield from pointers(inner, f"{pointer}/{name}")
+        at = f"{pointer}/{str(name).replace('~', '~0').replace('/', '~1')}"
+        yield at
+        yield from pointers(inner, at)
 
 
 def holder_of(value: Any, pointer: str) -> tuple[Any, Any]:
     """Container and key that a pointer leads to."""
-    *path, name = pointer.split("/")[1:]
+    *path, name = (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
     for step in path:
         value = value[int(step) if isinstance(value, list) else step]
     return value, int(name) if isinstance(value, list) else name
