@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kvint2eval._version import __version__
 
 if TYPE_CHECKING:
-    from kvint2eval.adjudicate import adjudicate
+    from kvint2eval.adjudication import adjudicate
     from kvint2eval.canonical import canonical_json, canonical_v1, witness_v1
     from kvint2eval.canonical_v2 import witness_v2
     from kvint2eval.codes import Outcome, Reason
@@ -67,7 +67,7 @@ _HOMES = {
     "Record": "contract.v1",
     "Root": "root",
     "Verdict": "verdict",
-    "adjudicate": "adjudicate",
+    "adjudicate": "adjudication",
     "canonical_json": "canonical",
     "canonical_v1": "canonical",
     "read_pins": "pins",

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from kvint2eval.adjudicate import adjudicate
+from kvint2eval.adjudication import adjudicate
 from kvint2eval.codes import Outcome
 from kvint2eval.digest import open_regular
 from kvint2eval.errors import InputError

@@ -11,7 +11,7 @@ Kvint2evalError            everything below
 ```
 
 A record that was read always gets a verdict, so no function of the adjudicator raises for what a record
-holds: `StrictJsonError` never leaves `kvint2eval.adjudicate`.
+holds: `StrictJsonError` never leaves `kvint2eval.adjudication`.
 """
 
 __all__ = [

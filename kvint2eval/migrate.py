@@ -23,7 +23,7 @@ def migrate_v1(record: dict[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     record
-        A v1 record as JSON values, one that `kvint2eval.adjudicate` found supported or delegated.
+        A v1 record as JSON values, one that `kvint2eval.adjudication` found supported or delegated.
 
     Returns
     -------

@@ -174,7 +174,7 @@ class RecordItem(pytest.Item):
         RecordFailure
             It is unsupported.
         """
-        from kvint2eval.adjudicate import adjudicate  # noqa: PLC0415
+        from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
         from kvint2eval.codes import Outcome  # noqa: PLC0415
 
         verdict = adjudicate(self._data, pins=self._pins)

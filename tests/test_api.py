@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import os
+import pkgutil
 import subprocess
 import sys
 
@@ -44,7 +45,7 @@ def test_adjudicating_a_file_does_not_import(module):
 
 def test_modules_declare_what_they_export():
     for name in (
-        "adjudicate",
+        "adjudication",
         "canonical",
         "codes",
         "digest",
@@ -56,3 +57,9 @@ def test_modules_declare_what_they_export():
     ):
         module = importlib.import_module(f"kvint2eval.{name}")
         assert all(hasattr(module, exported) for exported in module.__all__)
+
+
+def test_no_module_has_the_name_of_a_public_function():
+    """Importing a submodule binds its name in the package, over a function of that name."""
+    modules = {module.name for module in pkgutil.iter_modules(kvint2eval.__path__)}
+    assert not modules & set(kvint2eval.__all__)

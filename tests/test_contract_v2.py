@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kvint2eval import adjudicate
-from kvint2eval.adjudicate import read_subject
-from kvint2eval.adjudicate_v2 import read_plain_v2
+from kvint2eval.adjudication import read_subject
+from kvint2eval.adjudication_v2 import read_plain_v2
 from kvint2eval.canonical import canonical_json
 from kvint2eval.canonical_v2 import canonical_v2, canonical_v2_of_layout, witness_v2
 from kvint2eval.contract import v2

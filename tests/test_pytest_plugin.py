@@ -192,8 +192,8 @@ def test_a_record_that_is_gone_at_collection_is_an_error(project):
 
 def test_a_fault_of_the_tool_is_an_ordinary_failure(project):
     (project / "conftest.py").write_text(
-        "import kvint2eval.adjudicate\n\ndef fail(data, pins):\n    raise RuntimeError('on fire')\n\n"
-        "kvint2eval.adjudicate.adjudicate = fail\n"
+        "import kvint2eval.adjudication\n\ndef fail(data, pins):\n    raise RuntimeError('on fire')\n\n"
+        "kvint2eval.adjudication.adjudicate = fail\n"
     )
     configure(project, 'kvint2eval_records = ["records/a.json"]')
     code, out, outcomes = run(project)

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _witness(path: str) -> str:
     """Witness digest of a record, whatever witness it states."""
-    from kvint2eval.adjudicate import read_subject  # noqa: PLC0415
+    from kvint2eval.adjudication import read_subject  # noqa: PLC0415
     from kvint2eval.inputs import read_record  # noqa: PLC0415
     from kvint2eval.verdict import Finding  # noqa: PLC0415
 

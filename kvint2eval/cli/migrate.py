@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
     import json  # noqa: PLC0415
 
-    from kvint2eval.adjudicate import adjudicate  # noqa: PLC0415
+    from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
     from kvint2eval.codes import Outcome  # noqa: PLC0415
     from kvint2eval.errors import CanonicalFormError  # noqa: PLC0415
     from kvint2eval.files import write_whole  # noqa: PLC0415
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _members(path: str) -> dict[str, object]:
     """Members of a v1 record that is not unsupported."""
-    from kvint2eval.adjudicate import adjudicate  # noqa: PLC0415
+    from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
     from kvint2eval.codes import Outcome  # noqa: PLC0415
     from kvint2eval.errors import InputError  # noqa: PLC0415
     from kvint2eval.inputs import read_record  # noqa: PLC0415

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _version(path: str, record: bytes) -> str:
     """Contract of a record that can be read; its verdict goes to the log."""
-    from kvint2eval.adjudicate import adjudicate  # noqa: PLC0415
+    from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
 
     verdict = adjudicate(record)
     if not verdict.echo:

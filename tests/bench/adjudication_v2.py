@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from kvint2eval import adjudicate
-from kvint2eval.adjudicate import read_subject
+from kvint2eval.adjudication import read_subject
 from kvint2eval.contract.read_v2 import decode_v2
 from kvint2eval.rules.bootstrap import index_bytes
 from kvint2eval.rules.v2 import RULES_V2

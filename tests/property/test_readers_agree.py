@@ -15,7 +15,7 @@ from kvint2eval import Record, adjudicate
 from kvint2eval.contract import ShapeFault, read_v1
 from tests.helpers import RECORDS, ROOT, as_members, dump, holder_of, pointers
 
-adjudicate_module = importlib.import_module("kvint2eval.adjudicate")
+adjudicate_module = importlib.import_module("kvint2eval.adjudication")
 
 BASES = [
     (RECORDS / path).read_bytes()

@@ -73,7 +73,7 @@ def read_plain_v2(data: bytes, pins: Pins | None, root: Root | None, trust: Trus
     Parameters
     ----------
     data, pins, root, trust
-        As for `kvint2eval.adjudicate.read_subject`.
+        As for `kvint2eval.adjudication.read_subject`.
     """
     record = decode_v2(data) if len(data) <= MAX_RECORD_BYTES else None
     if record is None or record.contract_version != V2:

@@ -1,7 +1,7 @@
 """Bytes of one record to a verdict: the numbered steps of the contract that it names, in order. No I/O.
 
 With a policy, the signatures over the bytes come before anything that the bytes hold. Then the version decides which
-contract judges: `kvint2eval.adjudicate_v2` has the steps of v2. Those of docs/contract-v1.md, section 2, are; the
+contract judges: `kvint2eval.adjudication_v2` has the steps of v2. Those of docs/contract-v1.md, section 2, are; the
 first that decides wins:
 
 0. the bytes are no acceptable JSON object, or a member has a wrong type or is unknown
@@ -20,9 +20,7 @@ first that decides wins:
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -99,7 +97,7 @@ def adjudicate(
         return _refused(subject)
     if isinstance(subject, Subject):
         return _judge(subject, data)
-    from kvint2eval.adjudicate_v2 import judge_v2  # noqa: PLC0415  # most records are not v2
+    from kvint2eval.adjudication_v2 import judge_v2  # noqa: PLC0415  # most records are not v2
 
     return judge_v2(subject, data)
 
@@ -115,7 +113,7 @@ def _trusted(data: bytes, pins: Pins | None, root: Root | None, trust: Trust) ->
     if isinstance(subject, Finding):
         return msgspec.structs.replace(_refused(subject), signers=trust.signers)
     if not isinstance(subject, Subject):
-        from kvint2eval.adjudicate_v2 import judge_v2  # noqa: PLC0415
+        from kvint2eval.adjudication_v2 import judge_v2  # noqa: PLC0415
 
         return judge_v2(subject, data)
     verdict = msgspec.structs.replace(_judge(subject, data), signers=trust.signers)
@@ -145,7 +143,7 @@ def read_subject(
         if data == subject.sealed or is_plain(data, record):
             return subject
     elif _NAMES_V2 in data:
-        from kvint2eval.adjudicate_v2 import read_plain_v2  # noqa: PLC0415
+        from kvint2eval.adjudication_v2 import read_plain_v2  # noqa: PLC0415
 
         plain = read_plain_v2(data, pins, root, trust)
         if plain is not None:
@@ -155,7 +153,7 @@ def read_subject(
         return read
     if isinstance(read, tuple):
         return Subject(*read, pins, is_plain=False)
-    from kvint2eval.adjudicate_v2 import subject_v2  # noqa: PLC0415
+    from kvint2eval.adjudication_v2 import subject_v2  # noqa: PLC0415
 
     return subject_v2(read, pins, root, trust)
 
@@ -214,13 +212,3 @@ def _judge(subject: Subject, data: bytes) -> Verdict:
         bindings=subject.bindings,
         canonical=subject.canonical,
     )
-
-
-class _CallableModule(ModuleType):
-    """Importing this module puts it where the package's function of the same name stands: either can be called."""
-
-    def __call__(self, data: bytes, **options: Any) -> Verdict:
-        return adjudicate(data, **options)
-
-
-sys.modules[__name__].__class__ = _CallableModule
