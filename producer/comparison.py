@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from producer.errors import SpecError
-from producer.evaluation import LAST_QUERIES, head_errors
+from producer.evaluation import LAST_QUERIES, OutputErrors
 from producer.fingerprint import fingerprint
 from producer.parallel import fork_map
 from producer.quantize import get_dialect
@@ -209,9 +209,10 @@ def _compare_layer(
     stored, bits, queries = [0] * len(schemes), [0.0] * len(schemes), 0
     for sequence in range(count):
         layer = evaluation.layer(layer_idx, sequence)
+        output = OutputErrors(layer)
         for index, scheme in enumerate(fitted):
             keys, values = scheme.keys(layer.k), scheme.values(layer.v)
-            errors = head_errors(layer, keys.values, values.values)
+            errors = output.of(keys.values, values.values)
             figures[index, :, sequence] = [getattr(errors, name) for name in METRICS]
             stored[index] += keys.stored_bytes + values.stored_bytes
             bits[index] += float(keys.bits_per_element + values.bits_per_element) / (2 * count)

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from producer.arrays import Float32Array, Float64Array
     from producer.trace.data import LayerTrace
 
-__all__ = ["LAST_QUERIES", "HeadErrors", "head_errors"]
+__all__ = ["LAST_QUERIES", "HeadErrors", "OutputErrors", "head_errors"]
 
 #: Query positions at the end of a sequence over which errors are taken.
 LAST_QUERIES = 64
+_SUMS = ("error", "key_part", "value_part", "cross_part", "reference", "divergence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,71 +47,109 @@ class HeadErrors:
     queries: int
 
 
+#: Added to the scores of future tokens. Finite, so that p·(log p - log p̃) is 0 there and not 0·(∞ - ∞).
+_HIDDEN = -1e30
+
+
 def _log_weights(
     q: "Float64Array", k: "Float64Array", hidden: "Float64Array", scaling: float
 ) -> "Float64Array":
-    """Return log softmax of masked scores, float64, shape (queries, tokens); masked ones are -inf."""
-    scores = q @ k.T * scaling + hidden
+    """Return log softmax of masked scores, float64, shape (queries, tokens)."""
+    scores = q @ k.T
+    scores *= scaling
+    scores += hidden
     scores -= scores.max(axis=1, keepdims=True)
     scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
     return scores
 
 
-def head_errors(
-    layer: "LayerTrace", keys: "Float32Array", values: "Float32Array", num_queries: int = LAST_QUERIES
-) -> HeadErrors:
-    """Return the errors of one layer and sequence when attention reads other keys and values (C1).
+class OutputErrors:
+    """The errors of one layer and sequence, for as many caches as are asked: what they share is computed once.
 
     Parameters
     ----------
     layer : LayerTrace
         With output weights.
-    keys, values : float32, shape (num_kv_heads, tokens, head_dim)
-        What attention reads in place of the layer's own, in the same coordinates.
     num_queries : int
         Last positions, at most the number of tokens.
 
     Raises
     ------
     SpecError
-        If the layer has no output weights, shapes differ, or there are fewer tokens than queries.
-
-    Notes
-    -----
-    With p the weights of k and p̃ those of k̃: y = p v W, ỹ = p̃ ṽ W, δy_K = (p̃ - p) v W, δy_V = p̃ (ṽ - v) W. Each query
-    head by itself; heads are not summed before the norm. All in float64.
+        If the layer has no output weights, or there are fewer tokens than queries.
     """
-    if layer.w_o is None:
-        raise SpecError(f"layer {layer.layer_idx}: there are no output weights, so no output error")
-    if keys.shape != layer.k.shape or values.shape != layer.v.shape:
-        raise SpecError(f"keys {keys.shape} and values {values.shape} are not allowed: {layer.k.shape}")
-    if not 1 <= num_queries <= layer.seq_len:
-        raise SpecError(f"{num_queries} queries are not allowed: 1 … {layer.seq_len}, the tokens")
-    first = layer.seq_len - num_queries
-    future = np.arange(layer.seq_len)[None, :] > np.arange(first, layer.seq_len)[:, None]
-    hidden = np.tile(np.where(future, -np.inf, 0.0), (layer.group, 1))
-    sums = np.zeros((6, layer.num_kv_heads))
-    for head in range(layer.num_kv_heads):
-        mine = slice(head * layer.group, (head + 1) * layer.group)
-        q = layer.q[mine, first:].reshape(-1, layer.q.shape[-1]).astype(np.float64)
-        log_p = _log_weights(q, layer.k[head].astype(np.float64), hidden, layer.scaling)
-        log_other = _log_weights(q, keys[head].astype(np.float64), hidden, layer.scaling)
-        p, other = np.exp(log_p), np.exp(log_other)
-        v = layer.v[head].astype(np.float64)
-        by_head = (layer.group, num_queries, layer.v.shape[-1])
-        weights = layer.w_o[mine].astype(np.float64)
-        y, key, value = (
-            x.reshape(by_head) @ weights
-            for x in (p @ v, (other - p) @ v, other @ (values[head].astype(np.float64) - v))
+
+    def __init__(self, layer: "LayerTrace", num_queries: int = LAST_QUERIES) -> None:
+        if layer.w_o is None:
+            raise SpecError(f"layer {layer.layer_idx}: there are no output weights, so no output error")
+        if not 1 <= num_queries <= layer.seq_len:
+            raise SpecError(f"{num_queries} queries are not allowed: 1 … {layer.seq_len}, the tokens")
+        self._layer = layer
+        self._queries = num_queries
+        first = layer.seq_len - num_queries
+        future = np.arange(layer.seq_len)[None, :] > np.arange(first, layer.seq_len)[:, None]
+        self._hidden = np.tile(np.where(future, _HIDDEN, 0.0), (layer.group, 1))
+        by_head = layer.q[:, first:].reshape(layer.num_kv_heads, layer.group * num_queries, -1)
+        self._q = by_head.astype(np.float64)
+        self._w_o = layer.w_o.astype(np.float64).reshape(
+            layer.num_kv_heads, layer.group, *layer.w_o.shape[1:]
         )
-        divergence = np.where(p > 0, p * (np.where(p > 0, log_p, 0) - np.where(p > 0, log_other, 0)), 0)
-        sums[:, head] = [
-            np.square(key + value).sum(),
-            np.square(key).sum(),
-            np.square(value).sum(),
-            2 * (key * value).sum(),
-            np.square(y).sum(),
-            divergence.sum(),
-        ]
-    error, key_part, value_part, cross_part, reference, total = sums
-    return HeadErrors(error, key_part, value_part, cross_part, reference, total, layer.group * num_queries)
+        self._v = layer.v.astype(np.float64)
+        self._log_p = np.stack([self._log(head, layer.k) for head in range(layer.num_kv_heads)])
+
+    def of(self, keys: "Float32Array", values: "Float32Array") -> HeadErrors:
+        """Return the errors when attention reads other keys and values (C1).
+
+        Parameters
+        ----------
+        keys, values : float32, shape (num_kv_heads, tokens, head_dim)
+            What attention reads in place of the layer's own, in the same coordinates.
+
+        Raises
+        ------
+        SpecError
+            If a shape is not the layer's.
+
+        Notes
+        -----
+        With p the weights of k and p̃ those of k̃: y = p v W, ỹ = p̃ ṽ W, δy_K = (p̃ - p) v W, δy_V = p̃ (ṽ - v) W. Each
+        query head by itself; heads are not summed before the norm. All in float64.
+        """
+        layer = self._layer
+        if keys.shape != layer.k.shape or values.shape != layer.v.shape:
+            raise SpecError(f"keys {keys.shape} and values {values.shape} are not allowed: {layer.k.shape}")
+        sums = np.zeros((len(_SUMS), layer.num_kv_heads))
+        for head in range(layer.num_kv_heads):
+            log_p, log_other = self._log_p[head], self._log(head, keys)
+            p, other = np.exp(log_p), np.exp(log_other)
+            v = self._v[head]
+            y = self._project(head, p @ v)
+            key = self._project(head, (other - p) @ v)
+            value = self._project(head, other @ (values[head] - v))
+            log_p = log_p - log_other
+            sums[:, head] = [
+                np.square(key + value).sum(),
+                np.square(key).sum(),
+                np.square(value).sum(),
+                2 * np.vdot(key, value),
+                np.square(y).sum(),
+                np.vdot(p, log_p),
+            ]
+        return HeadErrors(**dict(zip(_SUMS, sums, strict=True)), queries=layer.group * self._queries)
+
+    def _log(self, head: int, keys: "Float32Array") -> "Float64Array":
+        """Return the log weights of the queries of a KV head."""
+        return _log_weights(self._q[head], keys[head].astype(np.float64), self._hidden, self._layer.scaling)
+
+    def _project(self, head: int, outputs: "Float64Array") -> "Float64Array":
+        """Return head outputs (group·queries, head_dim) after W_O of their query heads."""
+        shape = (self._layer.group, self._queries, outputs.shape[-1])
+        projected: Float64Array = outputs.reshape(shape) @ self._w_o[head]
+        return projected
+
+
+def head_errors(
+    layer: "LayerTrace", keys: "Float32Array", values: "Float32Array", num_queries: int = LAST_QUERIES
+) -> HeadErrors:
+    """Return the errors of one layer and sequence for one cache; see `OutputErrors`."""
+    return OutputErrors(layer, num_queries).of(keys, values)

@@ -9,6 +9,7 @@ import pytest
 from producer.centring import center_keys, key_mean
 from producer.errors import SpecError
 from producer.quantize import DIALECTS
+from producer.rotation import SignedHadamard
 from producer.rotation.checks import diagonal_defect
 from producer.rotation.covariance import covariance, queries_by_kv_head
 from producer.rotation.dense import (
@@ -19,6 +20,7 @@ from producer.rotation.dense import (
     orthogonality_error,
     repeat_for_queries,
 )
+from producer.rotation.digest import rotation_digest
 from producer.rotation.hadamard_matrix import hadamard_matrix, has_hadamard_matrix
 from producer.rotation.oscar import COMPOSITIONS, bit_reversal_order, build_oscar, oscar_from_covariance
 from producer.rotation.rotatekv import build_rotatekv
@@ -131,6 +133,17 @@ def test_the_digest_does_not_see_the_sign_of_a_matrix():
     )
     assert one.sha256 == other.sha256 != swapped.sha256
     assert one.sha256 == hashlib.sha256(matrices.astype("<f4").tobytes()).hexdigest()
+
+
+def test_the_digest_is_that_of_records():
+    # Contract v2 digests what a rotation makes of the unit vectors, one a row.
+    ones = np.ones(64, dtype=F)
+    signs = np.where(np.arange(64) % 3, F(1), F(-1))
+    assert build_quarot(64).sha256 == rotation_digest(SignedHadamard(ones))
+    matrix = SignedHadamard(signs).rotate(np.eye(64, dtype=F))
+    assert DenseRotation(kind="hadamard", matrices=matrix[None]).sha256 == rotation_digest(
+        SignedHadamard(signs)
+    )
 
 
 def test_identity_changes_nothing():

@@ -20,8 +20,12 @@ Apache-2.0, like the project. Everything here is made by `make regen` from `test
   refuses: `make mutants` switches each rule off and wants to see them pass.
 - `runs/paired.json`: a run of the producer on a CPU, contract v2, made by `make run-record`: not generated, since times
   differ from run to run. `tests/producer/test_rederive_v2.py` computes its figures again.
+- `runs/smollm2-schemes.json`: summaries of `kvint2eval-producer evaluate` on SmolLM2-135M-Instruct, by the commands in
+  docs/schemes.md, whose table `tests/docs/test_scheme_pages.py` compares. The traces themselves are not kept.
 - `vectors/golden-inputs.json`: the inputs of a dialect's fingerprint, hexadecimal floats
   (`tests/regen/fingerprint.py`).
+- `vectors/fingerprints.json`: the fingerprint of every dialect; `tests/producer/dialect_reference.py` computes each a
+  second time. `vectors/torch/*.pt`: small files of `torch.save` (`tests/regen/torch_files.py`).
 - `golden/report/`: the whole report on all records, one a format (`tests/regen/golden.py`).
 
 | record | finding | how it differs from its twin |

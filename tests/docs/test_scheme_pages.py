@@ -1,0 +1,68 @@
+"""The pages of dialects and schemes against the registries and the measured figures."""
+
+import json
+import re
+
+from producer.quantize import DIALECTS
+from producer.schemes import SCHEMES
+from tests.helpers import ROOT, TESTDATA
+
+MEASURED = json.loads((TESTDATA / "runs/smollm2-schemes.json").read_text(encoding="utf-8"))
+
+
+def page(name):
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def rows(text):
+    """Cells of the table rows that begin with a name in code style."""
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.replace("\\|", "¦").splitlines()
+        if line.startswith("| `")
+    ]
+
+
+def test_the_dialect_table_is_the_registry():
+    table = {row[0].strip("`"): row for row in rows(page("dialects.md").partition("## Equations")[0])}
+    assert list(table) == list(DIALECTS)
+    for name, row in table.items():
+        numerics = DIALECTS[name].numerics
+        assert re.match(rf"{numerics.metadata_scalars} . {numerics.metadata_dtype}\b", row[5]), name
+        order = {"int32": "16 in an int32", "three-bit": "8 in 24 bits"}.get(
+            numerics.packing, numerics.packing
+        )
+        assert row[6] == order, name
+        assert (row[7] == "tokens") == (numerics.group_axis == "tokens"), name
+        assert row[3] == numerics.rounding, name
+
+
+def test_the_scheme_table_is_the_registry():
+    table = rows(page("schemes.md").partition("## What is measured")[0])
+    assert [re.match(r"`([\w-]+)`", row[0])[1] for row in table] == list(SCHEMES)
+    for row, scheme in zip(table, SCHEMES.values(), strict=True):
+        assert (row[2] == "yes") == scheme.center_keys
+        assert scheme.key_dialect in row[3]
+
+
+def test_the_measured_table_is_what_was_measured():
+    text = page("schemes.md")
+    table = {
+        row[0].strip("`"): row[1:]
+        for row in rows(text.partition("## Measured")[2].partition("## Published")[0])
+    }
+    assert list(table) == [scheme["name"] for scheme in MEASURED["schemes"]]
+    for scheme in MEASURED["schemes"]:
+        summary, model = scheme["summary"], scheme["perplexity"]
+        expected = [
+            f"{summary['relative_error']:.4f}",
+            f"{summary['percent_of_int2']:.2f} %",
+            f"{summary['key_part']:.4f}",
+            f"{summary['value_part']:.4f}",
+            f"{summary['divergence_nats']:.4f}",
+            f"{summary['bits_per_element']:.3f}",
+            f"{model['perplexity']:.3f}" if model else "",
+            f"{model['divergence_nats']:.4f}" if model else "",
+        ]
+        assert table[scheme["name"]] == expected, scheme["name"]
+    assert MEASURED["model"]["weights_sha256"][:12] in text
