@@ -3,7 +3,9 @@
 ```toml
 [tool.pytest.ini_options]
 kvint2eval_records = ["records", "more/*.json"]
-kvint2eval_pins = "kvint2eval-pins.toml"
+kvint2eval_pins = "kvint2eval-pins.toml"       # optional
+kvint2eval_root = "."                          # optional: files that v2 records name are rehashed below it
+kvint2eval_policy = "policy.toml"              # optional: whose signatures a record needs, in PATH.dsse beside it
 ```
 
 A supported record passes, an unsupported one fails with its finding, a delegated one is skipped with its reason.
@@ -15,23 +17,29 @@ from __future__ import annotations
 import os
 from glob import escape, glob
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kvint2eval.pins import Pins
+    from kvint2eval.policy import Policy
+    from kvint2eval.root import Root
     from kvint2eval.verdict import Verdict
 
 __all__ = ["RecordFailure", "RecordFile", "RecordItem"]
+
+_Read = TypeVar("_Read")
 
 
 class _Settings(NamedTuple):
     files: dict[Path, bool]
     """Each listed file, and whether it holds one record a line."""
     pins: Pins | None
+    root: Root | None
+    policy: Policy | None
 
 
 _SETTINGS = pytest.StashKey[_Settings]()
@@ -42,7 +50,7 @@ class RecordFailure(Exception):  # noqa: N818  # what a failing item raises, not
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the two settings."""
+    """Add the settings."""
     parser.addini(
         "kvint2eval_records",
         "records to adjudicate: files, folders (*.json and *.jsonl) and glob patterns, relative to this file",
@@ -50,6 +58,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
     )
     parser.addini("kvint2eval_pins", "pins file to hold the records' digests against", default="")
+    parser.addini("kvint2eval_root", "folder that the paths of v2 records are relative to", default="")
+    parser.addini("kvint2eval_policy", "policy file: whose signatures every record needs", default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Raises
     ------
     pytest.UsageError
-        A setting names nothing, or the pins file cannot be used.
+        A setting names nothing, or its file cannot be used.
     """
     listed = config.getini("kvint2eval_records")
     if not listed:
@@ -77,9 +87,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _settings(config: pytest.Config, listed: list[str]) -> _Settings:
-    from kvint2eval.errors import PinsError  # noqa: PLC0415
     from kvint2eval.inputs import collect  # noqa: PLC0415
     from kvint2eval.pins import read_pins  # noqa: PLC0415
+    from kvint2eval.policy import read_policy  # noqa: PLC0415
+    from kvint2eval.root import Root  # noqa: PLC0415
 
     root = config.inipath.parent if config.inipath is not None else config.rootpath
     files: dict[Path, bool] = {}
@@ -92,11 +103,23 @@ def _settings(config: pytest.Config, listed: list[str]) -> _Settings:
         if errors:
             raise pytest.UsageError(f"kvint2eval_records: {'; '.join(errors)}")
         files |= {Path(os.path.abspath(one.path)): one.is_lines for one in inputs}  # noqa: PTH100  # links stay links
-    name = config.getini("kvint2eval_pins")
+    return _Settings(
+        files,
+        _read(config, root, "kvint2eval_pins", read_pins),
+        _read(config, root, "kvint2eval_root", Root),
+        _read(config, root, "kvint2eval_policy", read_policy),
+    )
+
+
+def _read(config: pytest.Config, root: Path, setting: str, read: Callable[[Path], _Read]) -> _Read | None:
+    """What a setting names, read; None where it is not set."""
+    from kvint2eval.errors import Kvint2evalError  # noqa: PLC0415
+
+    name = config.getini(setting)
     try:
-        return _Settings(files, read_pins(root / name) if name else None)
-    except PinsError as error:
-        raise pytest.UsageError(f"kvint2eval_pins: {error}") from error
+        return read(root / name) if name else None
+    except Kvint2evalError as error:
+        raise pytest.UsageError(f"{setting}: {error}") from error
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> RecordFile | None:
@@ -125,21 +148,21 @@ class RecordFile(pytest.File):
         settings = self.config.stash[_SETTINGS]
         try:
             if not settings.files[self.path]:
-                yield self._item("record", read_record(str(self.path)), None, settings.pins)
+                yield self._item("record", read_record(str(self.path)), None)
                 return
             number = 0
             with self.path.open("rb") as stream:
                 for block in stream_lines(stream):
                     for data in block:
                         number += 1
-                        yield self._item(f"line-{number}", data, number, settings.pins)
+                        yield self._item(f"line-{number}", data, number)
         except (InputError, OSError) as error:
             raise self.CollectError(str(error)) from error
         if not number:
             raise self.CollectError(f"{self.path}: found no record, allowed: one a line")
 
-    def _item(self, name: str, data: bytes, line: int | None, pins: Pins | None) -> RecordItem:
-        item: RecordItem = RecordItem.from_parent(self, name=name, data=data, line=line, pins=pins)
+    def _item(self, name: str, data: bytes, line: int | None) -> RecordItem:
+        item: RecordItem = RecordItem.from_parent(self, name=name, data=data, line=line)
         return item
 
 
@@ -154,17 +177,12 @@ class RecordItem(pytest.Item):
         The record's bytes.
     line
         Its line in a file of JSON Lines, from 1; else None.
-    pins
-        What its digests are held against.
     """
 
-    def __init__(
-        self, name: str, parent: RecordFile, *, data: bytes, line: int | None, pins: Pins | None
-    ) -> None:
+    def __init__(self, name: str, parent: RecordFile, *, data: bytes, line: int | None) -> None:
         super().__init__(name, parent)
         self._data = data
         self._line = line
-        self._pins = pins
 
     def runtest(self) -> None:
         """Adjudicate the record.
@@ -176,8 +194,15 @@ class RecordItem(pytest.Item):
         """
         from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
         from kvint2eval.codes import Outcome  # noqa: PLC0415
+        from kvint2eval.inputs import read_envelope  # noqa: PLC0415
 
-        verdict = adjudicate(self._data, pins=self._pins)
+        settings = self.config.stash[_SETTINGS]
+        # An envelope signs a file, so a line of JSON Lines has none.
+        is_signed = settings.policy is not None and self._line is None
+        envelope = read_envelope(str(self.path)) if is_signed else None
+        verdict = adjudicate(
+            self._data, pins=settings.pins, root=settings.root, policy=settings.policy, envelope=envelope
+        )
         if verdict.outcome is Outcome.DELEGATE:
             pytest.skip(f"delegate {verdict.reason}: {verdict.finding.meaning if verdict.finding else ''}")
         if verdict.outcome is Outcome.UNSUPPORTED:

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from kvint2eval.envelope import build_statement, dump_envelope
+from kvint2eval.sign import generate_key, sign_statement, write_key_pair
 from tests.helpers import RECORDS, TESTDATA, published
 from tests.regen.published import PRODUCER
 
@@ -192,10 +194,32 @@ def test_a_record_that_is_gone_at_collection_is_an_error(project):
 
 def test_a_fault_of_the_tool_is_an_ordinary_failure(project):
     (project / "conftest.py").write_text(
-        "import kvint2eval.adjudication\n\ndef fail(data, pins):\n    raise RuntimeError('on fire')\n\n"
+        "import kvint2eval.adjudication\n\ndef fail(data, **held):\n    raise RuntimeError('on fire')\n\n"
         "kvint2eval.adjudication.adjudicate = fail\n"
     )
     configure(project, 'kvint2eval_records = ["records/a.json"]')
     code, out, outcomes = run(project)
     assert (code, outcomes["records/a.json::record"]) == (1, "FAILED")
     assert "RuntimeError: on fire" in out
+
+
+def test_a_policy_and_a_root_are_honoured(project):
+    """Unsigned, the record fails; signed by a trusted key, it passes. A line of JSON Lines has no envelope."""
+    key = generate_key("ed25519")
+    write_key_pair(key, project / "alice")
+    lines = ['format = "kvint2eval-policy/v1"', "expires = 2999-01-01T00:00:00Z", "threshold = 1"]
+    lines += ["[[key]]", 'path = "alice.pub"']
+    (project / "policy.toml").write_text("\n".join(lines) + "\n")
+    settings = ['kvint2eval_records = ["records/a.json", "lines.jsonl"]', 'kvint2eval_policy = "policy.toml"']
+    configure(project, *settings, 'kvint2eval_root = "."')
+    code, out, outcomes = run(project)
+    assert (code, outcomes["records/a.json::record"]) == (1, "FAILED")
+    assert "envelope-missing" in out
+    statement = build_statement("a.json", SUPPORTED, "kvint2eval/v1")
+    (project / "records" / "a.json.dsse").write_bytes(dump_envelope(sign_statement(statement, key)))
+    _, _, outcomes = run(project)
+    assert (outcomes["records/a.json::record"], outcomes["lines.jsonl::line-1"]) == ("PASSED", "FAILED")
+    configure(project, *settings, 'kvint2eval_root = "absent"')
+    code, out, _ = run(project)
+    assert code == 4
+    assert "kvint2eval_root: root " in out

@@ -77,14 +77,15 @@ def paired_interval(
     span = max(differences) - least
     steps = [round((value - least) / span * _STEPS) if span else 0 for value in differences]
     ordered = sorted(_sums(steps, index_bytes(seed, trials, trials * resamples), resamples))
-    scale = span / _STEPS / trials
+    whole = _STEPS * trials
 
     def quantile(share: float) -> float:
         place = (resamples - 1) * share
         below = int(place)
         above = min(below + 1, resamples - 1)
         steps_there = ordered[below] + (place - below) * (ordered[above] - ordered[below])
-        return least + steps_there * scale
+        # The share of the span first: span over steps would leave the normal numbers for tiny differences.
+        return least + span * (steps_there / whole)
 
     return quantile((1 - level) / 2), quantile((1 + level) / 2)
 

@@ -50,6 +50,8 @@ def test_the_settings_of_the_ci_page_are_those_of_the_tools():
     assert set(tomllib.loads(settings)["tool"]["pytest"]["ini_options"]) == {
         "kvint2eval_records",
         "kvint2eval_pins",
+        "kvint2eval_root",
+        "kvint2eval_policy",
     }
     hooks, action = map(yaml.safe_load, blocks("ci.md", "yaml"))
     shown = {hook["id"]: hook for repository in hooks["repos"] for hook in repository["hooks"]}
