@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Judge", "run_forked", "run_serial"]
 
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 18  # see BLOCK_BYTES
 
 
 class Judge(NamedTuple):

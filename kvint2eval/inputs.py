@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from kvint2eval.digest import open_regular
@@ -31,8 +30,8 @@ __all__ = [
     "stream_lines",
 ]
 
-BLOCK_BYTES = 1 << 20
-"""Bytes of JSON Lines that are read at a time."""
+BLOCK_BYTES = 1 << 18
+"""Bytes of JSON Lines that are read at a time: larger pieces come fresh from the system, a page fault a page."""
 
 ENVELOPE_SUFFIX = ".dsse"
 """The envelope of `record.json` is `record.json.dsse`."""
@@ -75,7 +74,7 @@ def collect(paths: Iterable[str], *, lines: bool = False) -> tuple[list[Input], 
     for path in paths:
         if path == STDIN:
             inputs.append(Input(STDIN, lines, 0))
-        elif Path(path).is_dir() and not Path(path).is_symlink():
+        elif os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114  # as in `digest`
             before = len(inputs) + len(errors)
             for found in _walk(path, errors):
                 _add(found, inputs, errors, lines=lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvint2eval.cli.common import CannotJudge, add_command
@@ -36,6 +35,8 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
+    from pathlib import Path  # noqa: PLC0415
+
     from kvint2eval.errors import SigningError  # noqa: PLC0415
     from kvint2eval.sign import generate_key, write_key_pair  # noqa: PLC0415
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvint2eval.cli.common import CannotJudge, add_command
@@ -33,6 +32,7 @@ def add(commands: Subcommands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
     import json  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
 
     from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
     from kvint2eval.codes import Outcome  # noqa: PLC0415

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from kvint2eval.cli.common import CannotJudge
@@ -36,6 +35,8 @@ def opened(path: str | None) -> Iterator[int]:
         sys.stdout.flush()
         yield sys.stdout.fileno()
         return
+    from pathlib import Path  # noqa: PLC0415  # takes a sixth of the command's start
+
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     if target.is_dir():
@@ -158,6 +159,8 @@ def _without_rows(body: IO[bytes], descriptor: int) -> Iterator[bytes]:
 
 
 def _append(path: str, words: Words, tally: Tally, rows: Iterator[bytes]) -> None:
+    from pathlib import Path  # noqa: PLC0415
+
     from kvint2eval.report.github import summary  # noqa: PLC0415
 
     text = summary(words.title, words.sentence(tally), rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvint2eval.cli.common import CannotJudge, add_command
@@ -35,6 +34,8 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
+    from pathlib import Path  # noqa: PLC0415
+
     from kvint2eval.envelope import EnvelopeFault, dump_envelope  # noqa: PLC0415
     from kvint2eval.errors import InputError, SigningError  # noqa: PLC0415
     from kvint2eval.files import write_whole  # noqa: PLC0415
