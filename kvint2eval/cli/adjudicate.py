@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, cast
 
-from kvint2eval.cli.common import COULD_NOT_JUDGE, CannotJudge, add_command, complain
+from kvint2eval.cli.common import COULD_NOT_JUDGE, CannotJudge, add_command, add_what_holds, complain
 from kvint2eval.cli.output import CI_FORMATS, Words, assemble, ci_report, opened, step_summary, write_all
 
 if TYPE_CHECKING:
@@ -46,19 +46,7 @@ def add(commands: Subcommands) -> None:
         "The verdicts go to standard output, the tally and all complaints to standard error.",
     )
     command.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, or - for standard input")
-    command.add_argument(
-        "--pins", metavar="FILE", help="pins file (TOML) to hold the records' digests against"
-    )
-    command.add_argument(
-        "--root",
-        metavar="DIR",
-        help="folder that the paths of v2 records are relative to: their files are rehashed",
-    )
-    command.add_argument(
-        "--policy",
-        metavar="FILE",
-        help="policy file (TOML): every record needs the signatures it asks for, in PATH.dsse beside it",
-    )
+    add_what_holds(command)
     command.add_argument(
         "--format",
         choices=FORMATS,

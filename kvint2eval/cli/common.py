@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["COULD_NOT_JUDGE", "INTERRUPTED", "CannotJudge", "Subcommands", "add_command", "complain"]
+__all__ = [
+    "COULD_NOT_JUDGE",
+    "INTERRUPTED",
+    "CannotJudge",
+    "Subcommands",
+    "add_command",
+    "add_what_holds",
+    "complain",
+]
 
 COULD_NOT_JUDGE = 2
 INTERRUPTED = 130
@@ -52,3 +60,20 @@ def add_command(
     )
     command.set_defaults(run=run)
     return command
+
+
+def add_what_holds(command: argparse.ArgumentParser) -> None:
+    """Add the options for what records are held against: pins, root and policy."""
+    command.add_argument(
+        "--pins", metavar="FILE", help="pins file (TOML) to hold the records' digests against"
+    )
+    command.add_argument(
+        "--root",
+        metavar="DIR",
+        help="folder that the paths of v2 records are relative to: their files are rehashed",
+    )
+    command.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="policy file (TOML): every record needs the signatures it asks for, in PATH.dsse beside it",
+    )

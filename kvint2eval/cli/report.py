@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from kvint2eval.cli.common import COULD_NOT_JUDGE, CannotJudge, add_command, complain
+from kvint2eval.cli.common import COULD_NOT_JUDGE, CannotJudge, add_command, add_what_holds, complain
 from kvint2eval.cli.output import Words, assemble, opened
 
 if TYPE_CHECKING:
@@ -34,19 +34,7 @@ def add(commands: Subcommands) -> None:
     command.add_argument(
         "-o", "--output", metavar="FILE", required=True, help="write the page to FILE, whole or not at all"
     )
-    command.add_argument(
-        "--pins", metavar="FILE", help="pins file (TOML) to hold the records' digests against"
-    )
-    command.add_argument(
-        "--root",
-        metavar="DIR",
-        help="folder that the paths of v2 records are relative to: their files are rehashed",
-    )
-    command.add_argument(
-        "--policy",
-        metavar="FILE",
-        help="policy file (TOML): every record needs the signatures it asks for, in PATH.dsse beside it",
-    )
+    add_what_holds(command)
     command.add_argument(
         "--audit",
         metavar="FILE",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
+from kvint2eval.contract import _v1_decoder as layout
 from kvint2eval.rules.subject import Rule, Subject, finding
 from kvint2eval.verdict import Finding
 
@@ -42,17 +43,7 @@ _COUNTERS = ("candidate_count", "decode_trials", "selected_rotation")
 
 # Places of the columns in `Subject.columns`, which follow the declared order of a row.
 _ROTATION, _CLIP, _CALIBRATION, _NMSE, _NMSE_SD, _ACCURACY, _ACCURACY_SD, _DECODE, _DECODE_SD = range(9)
-_COLUMN_NAMES = (
-    "rotation",
-    "clip_ratio",
-    "calibration_milliseconds",
-    "output_nmse_mean",
-    "output_nmse_stddev",
-    "task_accuracy_mean",
-    "task_accuracy_stddev",
-    "decode_microseconds_mean",
-    "decode_microseconds_stddev",
-)
+_COLUMN_NAMES = layout.Candidate.__struct_fields__
 
 
 def _row_finding(

@@ -4,10 +4,7 @@ from kvint2eval.digest import DIGEST_LENGTH, is_digest
 from kvint2eval.rules.subject import Rule, Subject, finding
 from kvint2eval.verdict import Finding
 
-__all__ = ["PINNED_ROLES", "RULES", "incomplete_part", "malformed_digest"]
-
-PINNED_ROLES = ("artifact", "recipe_artifact", "model", "runtime")
-"""The objects of a record that carry a digest, in declared order."""
+__all__ = ["RULES", "incomplete_part", "malformed_digest"]
 
 
 def malformed_digest(subject: Subject, code: str, pointer: str, digest: str) -> Finding:

@@ -13,8 +13,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from pathlib import Path
 
+from kvint2eval.adjudication import adjudicate
+from kvint2eval.canonical import canonical_v1_of_layout
+from kvint2eval.contract import decode_v1
+from kvint2eval.digest import sha256_hex
+from kvint2eval.report import Source
+from kvint2eval.report.json_lines import verdict_line
+from kvint2eval.rules import Subject
 from tests.helpers import RECORDS, published
 
 COMMAND = [str(Path(sys.executable).parent / "kvint2eval")]
@@ -114,6 +122,27 @@ def kinds(folder, lines, rounds):
         print(f"| {name} | {(cpu - start) / lines * 1e6:.1f} | {(cpu - start) / base:.2f} |")
 
 
+def stages(calls=3000, repeats=7):
+    """Time of the steps on one record again and again in this process: the least of some repeats."""
+    data = json.dumps(json.loads(published()), separators=(",", ":")).encode()
+    record = decode_v1(data)
+    subject = Subject(record, frozenset(), None)
+    text = subject.canonical
+    verdict = adjudicate(data)
+    steps = {
+        "json.loads": lambda: json.loads(data),
+        "decode": lambda: decode_v1(data),
+        "canonical form": lambda: canonical_v1_of_layout(record),
+        "SHA-256": lambda: sha256_hex(text),
+        "adjudicate, whole": lambda: adjudicate(data),
+        "the verdict's line": lambda: verdict_line(Source("record.jsonl", 1), verdict),
+    }
+    print("| step, one record in one process | least \u00b5s |")
+    print("|---|---:|")
+    for name, step in steps.items():
+        print(f"| {name} | {min(timeit.repeat(step, number=calls, repeat=repeats)) / calls * 1e6:.1f} |")
+
+
 def cold(rounds):
     """Start of the command on one file against an empty Python."""
     path = str(RECORDS / "supported" / "l4-published.json")
@@ -137,6 +166,8 @@ def main():
         streaming(Path(name), arguments.lines, arguments.rounds)
         print()
         kinds(Path(name), arguments.lines // 10, arguments.rounds)
+    print()
+    stages()
     print()
     cold(max(15, arguments.rounds))
 
