@@ -8,7 +8,8 @@ import numpy as np
 from producer.centring import center_keys, key_mean
 from producer.errors import SpecError
 from producer.quantize import get_dialect
-from producer.rotation.dense import DenseRotation, build_hadamard, build_identity, build_quarot
+from producer.quantize.base import Quantized
+from producer.rotation.dense import build_hadamard, build_identity, build_quarot
 from producer.rotation.files import LayerRotations
 from producer.rotation.oscar import build_oscar
 from producer.storage import bits_per_element_of, store_quantized
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from producer.arrays import Float32Array
     from producer.quantize import Dialect
+    from producer.rotation.dense import DenseRotation, DenseTransform
     from producer.trace.data import LayerTrace
 
 __all__ = ["SCHEMES", "CacheSide", "FittedLayer", "Scheme", "fit_layer", "get_scheme"]
@@ -142,7 +144,7 @@ def get_scheme(name: str) -> Scheme:
     return SCHEMES[name]
 
 
-def _build(rotation: Rotation, target: str, layer: "LayerTrace") -> DenseRotation:
+def _build(rotation: Rotation, target: str, layer: "LayerTrace") -> "DenseRotation":
     """Return a rotation, of a layer's calibration where it needs one."""
     head_dim = layer.k.shape[-1]
     if rotation == "identity":
@@ -197,7 +199,8 @@ class FittedLayer:
         """Return keys as attention sees them; `k` is post-RoPE, (num_kv_heads, tokens, head_dim)."""
         mean, rotation = self.rotations.key_mean, self.rotations.key
         centred = k if mean is None else center_keys(k, mean)
-        side = self._side(centred, rotation, get_dialect(self.scheme.key_dialect), self.scheme.key_clip)
+        clips = self.rotations.key_clips or (self.scheme.key_clip,)
+        side = self._side(centred, rotation, get_dialect(self.scheme.key_dialect), clips)
         if mean is None:
             return side
         middle = slice(side.tokens.sink, side.tokens.sink + side.tokens.quantized)
@@ -208,14 +211,17 @@ class FittedLayer:
     def values(self, v: "Float32Array") -> CacheSide:
         """Return values as attention sees them; `v` is (num_kv_heads, tokens, head_dim)."""
         dialect = get_dialect(self.scheme.value_dialect)
-        return self._side(v, self.rotations.value, dialect, self.scheme.value_clip)
+        clips = self.rotations.value_clips or (self.scheme.value_clip,)
+        return self._side(v, self.rotations.value, dialect, clips)
 
     def quantize_all(self, k: "Float32Array", v: "Float32Array") -> "tuple[Float32Array, Float32Array]":
         """Return all keys and values as if none were in a window: what a token becomes once it has left it."""
         whole = FittedLayer(_without_windows(self.scheme), self.rotations)
         return whole.keys(k).values, whole.values(v).values
 
-    def _side(self, x: "Float32Array", rotation: DenseRotation, dialect: "Dialect", clip: float) -> CacheSide:
+    def _side(
+        self, x: "Float32Array", rotation: "DenseTransform", dialect: "Dialect", clips: tuple[float, ...]
+    ) -> CacheSide:
         size = self.scheme.group_size or x.shape[-1]
         tokens = static_split(x.shape[1], self.scheme.sink, self.scheme.recent)
         if dialect.numerics.group_axis == "tokens":
@@ -223,13 +229,24 @@ class FittedLayer:
             left = tokens.quantized % size
             tokens = TokenCounts(tokens.sink, tokens.quantized - left, tokens.recent + left)
         middle = slice(tokens.sink, tokens.sink + tokens.quantized)
-        quantized = dialect.quantize(rotation.rotate(np.ascontiguousarray(x[:, middle])), clip, size)
+        quantized = _quantize(dialect, rotation.rotate(np.ascontiguousarray(x[:, middle])), clips, size)
         values = x.copy()
         values[:, middle] = rotation.undo(dialect.dequantize(quantized))
         stored = store_quantized(dialect, quantized)
         windows = 2 * (tokens.sink + tokens.recent) * x.shape[0] * x.shape[2]
         bits = bits_per_element_of(dialect.numerics, size, tokens)
         return CacheSide(values, tokens, bits, stored.code_bytes + stored.metadata_bytes + windows)
+
+
+def _quantize(dialect: "Dialect", x: "Float32Array", clips: tuple[float, ...], size: int) -> Quantized:
+    """Return what a dialect makes of heads, (num_kv_heads, tokens, head_dim), with one clip ratio or one a head."""
+    if len(set(clips)) == 1:
+        return dialect.quantize(x, clips[0], size)
+    heads = [dialect.quantize(head[None], clip, size) for head, clip in zip(x, clips, strict=True)]
+    return Quantized(
+        np.concatenate([head.codes for head in heads]),
+        tuple(np.concatenate(scalars) for scalars in zip(*(head.metadata for head in heads), strict=True)),
+    )
 
 
 def _without_windows(scheme: Scheme) -> Scheme:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from producer.arrays import Float32Array
+    from producer.rotation.dense import DenseTransform
 
 __all__ = ["FORMAT", "LayerRotations", "read_rotations", "write_rotations"]
 
@@ -33,14 +34,18 @@ class LayerRotations:
 
     Attributes
     ----------
-    key, value : DenseRotation
+    key, value : DenseTransform
     key_mean : float32, shape (num_kv_heads, head_dim), or None
         Subtracted from every key first.
+    key_clips, value_clips : tuple of float, one a KV head, or None
+        Clip ratios by head, in place of the scheme's, in the meaning of its dialect.
     """
 
-    key: DenseRotation
-    value: DenseRotation
+    key: "DenseTransform"
+    value: "DenseTransform"
     key_mean: "Float32Array | None" = None
+    key_clips: tuple[float, ...] | None = None
+    value_clips: tuple[float, ...] | None = None
 
 
 def _safetensors() -> Any:

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from producer.centring import center_keys, key_mean
-from producer.errors import SpecError
+from producer.errors import NonFiniteError, SpecError
 from producer.quantize import DIALECTS
 from producer.rotation import SignedHadamard
 from producer.rotation.checks import diagonal_defect
 from producer.rotation.covariance import covariance, queries_by_kv_head
 from producer.rotation.dense import (
     DenseRotation,
+    InvertibleTransform,
     build_hadamard,
     build_identity,
     build_quarot,
@@ -377,3 +378,41 @@ def test_rotatekv_joins_four_heads_and_is_undone():
 def test_rotatekv_does_not_fit_three_heads():
     with pytest.raises(SpecError, match="3 KV heads are not allowed: RotateKV transforms 4 heads together"):
         build_rotatekv(normal(18, 3, 5, 64))
+
+
+# --- InvertibleTransform ---
+
+
+def test_an_invertible_transform_leaves_scores_and_outputs_alone() -> None:
+    rng = np.random.default_rng(5)
+    matrices = rng.normal(size=(2, 8, 8))
+    transform = InvertibleTransform(
+        kind="balanced", matrices=matrices.astype(F), inverses=np.linalg.inv(matrices).astype(F)
+    )
+    q, k = rng.normal(size=(4, 5, 8)).astype(F), rng.normal(size=(2, 5, 8)).astype(F)
+    exact = q.astype(np.float64) @ np.repeat(k, 2, axis=0).swapaxes(-1, -2)
+    scores = transform.rotate_queries(q) @ np.repeat(transform.rotate(k), 2, axis=0).swapaxes(-1, -2)
+    np.testing.assert_allclose(scores, exact, atol=1e-3)
+    w_o = rng.normal(size=(4, 8, 3)).astype(F)
+    outputs = np.repeat(transform.rotate(k), 2, axis=0) @ transform.fold_output(w_o)
+    np.testing.assert_allclose(outputs, np.repeat(k, 2, axis=0).astype(np.float64) @ w_o, atol=1e-3)
+    np.testing.assert_allclose(transform.undo(transform.rotate(k)), k, atol=1e-3)
+    assert (transform.rotate(k) != transform.rotate_queries(q)[::2]).any()
+    np.testing.assert_allclose(
+        transform.condition,
+        [np.divide(*np.linalg.svd(m, compute_uv=False)[[0, -1]]) for m in matrices],
+        rtol=1e-4,
+    )
+
+
+def test_a_transform_whose_inverse_is_another_ones_is_refused() -> None:
+    rng = np.random.default_rng(5)
+    matrices = rng.normal(size=(2, 8, 8)).astype(F)
+    inverses = np.linalg.inv(matrices)
+    for wrong in (inverses[::-1].copy(), inverses.swapaxes(-1, -2).copy(), inverses * F(1.01)):
+        with pytest.raises(SpecError, match=r"max\|M M⁻¹ - I\|"):
+            InvertibleTransform(kind="balanced", matrices=matrices, inverses=wrong)
+    with pytest.raises(SpecError, match="inverse of dtype float64"):
+        InvertibleTransform(kind="balanced", matrices=matrices, inverses=inverses.astype(np.float64))
+    with pytest.raises(NonFiniteError, match="inverse"):
+        InvertibleTransform(kind="balanced", matrices=matrices, inverses=inverses * F(np.inf))
