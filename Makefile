@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: run test slow lint bench mutants regen docs gpu gpu-dry-run clean run-record
+.PHONY: run test slow lint bench mutants regen docs evidence gpu gpu-dry-run clean run-record
 
 # The environment of a user: the package alone.
 $(VENV)/.base: pyproject.toml
@@ -63,6 +63,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.adjudication
 	$(BIN)/python -m tests.bench.ci
 	$(BIN)/python -m tests.bench.producer_published
+
+# The comparisons on a real model in testdata/runs: texts, traces, fits and runs, each step once. It takes hours.
+EVIDENCE ?= build/evidence
+evidence: $(VENV)/.trace
+	$(BIN)/python -m tests.evidence $(EVIDENCE)/texts $(EVIDENCE)/work --model $(MODEL)
 
 # Make every generated file again; a test compares them.
 regen: $(VENV)/.dev

@@ -1,33 +1,40 @@
-"""Compares schemes on a trace: fitted on calibration sequences, judged on others, by layer and KV head."""
+"""Compares schemes on a trace: fitted on calibration sequences, judged on others, by layer and KV head.
+
+The figures of every sequence stay in the JSON; `producer.comparison_check` computes each summary from them again.
+"""
 
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from producer.candidates import without_passages
 from producer.errors import SpecError
 from producer.evaluation import LAST_QUERIES, OutputErrors
 from producer.fingerprint import fingerprint
 from producer.parallel import fork_map
 from producer.quantize import get_dialect
-from producer.schemes import fit_layer
-from producer.stats import paired_bootstrap
+from producer.stats import paired_bootstrap, ratio_bootstrap
 from producer.trace.texts import require_disjoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from producer.arrays import Float64Array
+    from producer.candidates import Candidate
     from producer.protocol import Progress
-    from producer.schemes import Scheme
+    from producer.schemes import FittedLayer, Scheme
     from producer.trace.files import Trace
+    from producer.trace.perplexity import ModelErrors
 
-__all__ = ["FORMAT", "METRICS", "Comparison", "compare_schemes"]
+__all__ = ["BASELINE", "FORMAT", "METRICS", "RESAMPLES", "SEED", "Comparison", "compare_schemes"]
 
-FORMAT = "kvint2eval-comparison-v1"
+FORMAT = "kvint2eval-comparison-v2"
 METRICS = ("error", "key_part", "value_part", "cross_part", "reference", "divergence")
-_BASELINE = "int2"
-_RESAMPLES, _SEED = 2000, 6260
+#: The scheme that errors are relative to.
+BASELINE = "int2"
+#: Of every interval.
+RESAMPLES, SEED = 2000, 6260
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +43,36 @@ class Comparison:
 
     Attributes
     ----------
-    schemes : list of Scheme
+    candidates : list of Candidate
         `int2`, the baseline, among them.
-    calibration, evaluation : Trace
+    evaluation : Trace
     figures : float64, shape (schemes, metrics, sequences, layers, num_kv_heads)
         Sums over the last queries and the query heads of a KV head, in the order of `METRICS`.
     queries : int
         Terms of each sum.
     stored_bytes : list of int
         Of keys and values of all layers and sequences, by scheme.
-    bits_per_element : list of float
-        Mean of keys and values, by scheme.
-    perplexity : dict
-        By scheme, what a run of the model with the quantized cache gave; empty without a model.
+    fitted : list of sequences of FittedLayer
+        By scheme, what its figures come from.
+    rivals : tuple of str
+        Schemes that every one is compared with, text by text; the baseline first.
+    runs : dict
+        By scheme, what a run of the model with the quantized cache gave on each sequence; empty without a model.
     """
 
-    schemes: "list[Scheme]"
-    calibration: "Trace"
+    candidates: "list[Candidate]"
     evaluation: "Trace"
     figures: "Float64Array"
     queries: int
     stored_bytes: list[int]
-    bits_per_element: list[float]
-    perplexity: dict[str, dict[str, Any]] = field(default_factory=dict)
+    fitted: "list[Sequence[FittedLayer]]"
+    rivals: tuple[str, ...] = (BASELINE,)
+    runs: "dict[str, list[ModelErrors]]" = field(default_factory=dict)
+
+    @property
+    def schemes(self) -> "list[Scheme]":
+        """The schemes, each under its name in the comparison."""
+        return [candidate.scheme for candidate in self.candidates]
 
     def relative(self, scheme: int) -> "Float64Array":
         """Return Σ‖Δy‖²/Σ‖y‖² of every sequence, over all layers and heads."""
@@ -82,31 +96,69 @@ class Comparison:
     @property
     def baseline(self) -> int:
         """Place of the baseline."""
-        return [scheme.name for scheme in self.schemes].index(_BASELINE)
+        return self._place(BASELINE)
+
+    def _place(self, name: str) -> int:
+        return [scheme.name for scheme in self.schemes].index(name)
+
+    def per_text(self, scheme: int) -> "dict[str, Float64Array]":
+        """Return what schemes are compared by, one value a sequence, less is better.
+
+        `relative_error`, Σ‖Δy‖²/Σ‖y‖²; `divergence_nats`, the mean KL of the attention weights; with a run of the
+        model `excess_nats`, log of its perplexity over that without the scheme; `model_divergence_nats`;
+        `top1_disagreement`; and `residual`, the mean over layers of Σ‖h̃ - h‖²/Σ‖h‖².
+        """
+        terms = self.queries * self.figures[0, 0, 0].size
+        divergence = self.figures[scheme, METRICS.index("divergence")].sum(axis=(1, 2)) / terms
+        found = {"relative_error": self.relative(scheme), "divergence_nats": divergence}
+        runs = self.runs.get(self.schemes[scheme].name)
+        if runs:
+            found["excess_nats"] = np.array(
+                [np.log(run.perplexity) - np.log(run.reference_perplexity) for run in runs]
+            )
+            found["model_divergence_nats"] = np.array([run.divergence for run in runs])
+            found["top1_disagreement"] = np.array([1 - run.top1_agreement for run in runs])
+            found["residual"] = np.array([run.residual.mean() for run in runs])
+        return found
 
     def summary(self, scheme: int) -> dict[str, Any]:
-        """Return what is said of one scheme in a line."""
+        """Return what is said of one scheme in a line, and its differences from its rivals."""
         sums = self.figures[scheme].sum(axis=(1, 2, 3))
-        by_name = dict(zip(METRICS, sums, strict=True))
+        by_name = dict(zip(METRICS, sums.tolist(), strict=True))
+        model = self.evaluation.model
+        tokens = sum(sequence.tokens for sequence in self.evaluation.sequences)
+        elements = 2 * tokens * model.num_layers * model.num_kv_heads * model.head_dim
         relative, baseline = self.relative(scheme), self.relative(self.baseline)
-        found: dict[str, Any] = {
+        return {
             "relative_error": by_name["error"] / by_name["reference"],
             "key_part": by_name["key_part"] / by_name["reference"],
             "value_part": by_name["value_part"] / by_name["reference"],
             "cross_part": by_name["cross_part"] / by_name["reference"],
             "percent_of_int2": 100 * float(relative.sum() / baseline.sum()),
             "divergence_nats": by_name["divergence"] / (self.queries * self.figures[0, 0].size),
-            "bits_per_element": self.bits_per_element[scheme],
+            "bits_per_element": 8 * self.stored_bytes[scheme] / elements,
             "stored_bytes": self.stored_bytes[scheme],
+            "model": _model_summary(self.runs.get(self.schemes[scheme].name, [])),
+            "versus": self._versus(scheme),
         }
-        if len(relative) > 1:
-            interval = paired_bootstrap(
-                baseline.tolist(), relative.tolist(), resamples=_RESAMPLES, seed=_SEED, level=0.95
-            )
-            found["int2_minus_scheme"] = asdict(interval)
-        return {
-            name: float(value) if isinstance(value, np.floating) else value for name, value in found.items()
-        }
+
+    def _versus(self, scheme: int) -> dict[str, Any]:
+        """Return intervals over texts against every rival; none with a single text."""
+        own = self.per_text(scheme)
+        if len(own["relative_error"]) < 2:
+            return {}
+        found: dict[str, Any] = {}
+        for name in self.rivals:
+            rival = self.per_text(self._place(name))
+            found[name] = {}
+            for metric, values in own.items():
+                pair = rival[metric].tolist(), values.tolist()
+                ratio = ratio_bootstrap(*pair, resamples=RESAMPLES, seed=SEED)
+                found[name][metric] = {
+                    "rival_minus_scheme": asdict(paired_bootstrap(*pair, resamples=RESAMPLES, seed=SEED)),
+                    "scheme_over_rival": None if ratio is None else asdict(ratio),
+                }
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; figures stand by scheme and metric as sequence, layer, KV head."""
@@ -116,97 +168,140 @@ class Comparison:
             "queries_per_sum": self.queries,
             "model": asdict(self.evaluation.model),
             "verification": self.evaluation.verification,
-            "calibration": [_sequence_json(sequence) for sequence in self.calibration.sequences],
-            "evaluation": [_sequence_json(sequence) for sequence in self.evaluation.sequences],
-            "schemes": [
-                {
-                    **asdict(scheme),
-                    "fingerprints": {
-                        name: fingerprint(get_dialect(name))
-                        for name in (scheme.key_dialect, scheme.value_dialect)
-                    },
-                    "summary": self.summary(index),
-                    "perplexity": self.perplexity.get(scheme.name),
-                    "figures": {
-                        name: self.figures[index, place].tolist() for place, name in enumerate(METRICS)
-                    },
-                }
-                for index, scheme in enumerate(self.schemes)
-            ],
+            "evaluation": [without_passages(sequence) for sequence in self.evaluation.sequences],
+            "rivals": list(self.rivals),
+            "schemes": [self._scheme_json(index) for index in range(len(self.candidates))],
+        }
+
+    def _scheme_json(self, index: int) -> dict[str, Any]:
+        candidate = self.candidates[index]
+        scheme = candidate.scheme
+        dialects = (scheme.key_dialect, scheme.value_dialect)
+        return {
+            **asdict(scheme),
+            "fingerprints": {name: fingerprint(get_dialect(name)) for name in dialects},
+            "source": candidate.source,
+            "summary": self.summary(index),
+            "figures": {name: self.figures[index, place].tolist() for place, name in enumerate(METRICS)},
+            "runs": [_run_json(run) for run in self.runs.get(scheme.name, [])],
         }
 
 
-def _sequence_json(sequence: Any) -> dict[str, Any]:
-    """Return a sequence without its passages: their digests are for the check of overlap alone."""
-    return {name: value for name, value in asdict(sequence).items() if name != "passages"}
+def _run_json(run: "ModelErrors") -> dict[str, Any]:
+    return {
+        "perplexity": run.perplexity,
+        "reference_perplexity": run.reference_perplexity,
+        "divergence_nats": run.divergence,
+        "top1_agreement": run.top1_agreement,
+        "residual_by_layer": run.residual.tolist(),
+        "first_token": run.first,
+        "tokens": run.tokens,
+    }
+
+
+def _model_summary(runs: "list[ModelErrors]") -> dict[str, float] | None:
+    """Return means over all scored tokens of all texts; of residuals, over texts and layers."""
+    if not runs:
+        return None
+    weights = np.array([run.tokens - run.first for run in runs], dtype=np.float64)
+
+    def mean(values: list[float]) -> float:
+        return float(np.average(values, weights=weights))
+
+    return {
+        "perplexity": float(np.exp(mean([float(np.log(run.perplexity)) for run in runs]))),
+        "reference_perplexity": float(
+            np.exp(mean([float(np.log(run.reference_perplexity)) for run in runs]))
+        ),
+        "divergence_nats": mean([run.divergence for run in runs]),
+        "top1_agreement": mean([run.top1_agreement for run in runs]),
+        "residual_mean": float(np.mean([run.residual.mean() for run in runs])),
+        "residual_last": float(np.mean([run.residual[-1] for run in runs])),
+    }
 
 
 def compare_schemes(
-    schemes: "Sequence[Scheme]",
-    calibration: "Trace",
+    candidates: "Sequence[Candidate]",
     evaluation: "Trace",
     processes: int,
     progress: "Progress",
+    rivals: "Sequence[str]" = (),
 ) -> Comparison:
     """Return the errors of schemes on a trace.
 
     Parameters
     ----------
-    schemes : sequence of Scheme
+    candidates : sequence of Candidate
         The baseline `int2` must be among them.
-    calibration, evaluation : Trace
-        Of one model, of different texts.
+    evaluation : Trace
+        Of texts that no candidate was fitted to.
     processes : int
         Layers are dealt out to so many processes; it changes no figure.
     progress : Progress
+    rivals : sequence of str
+        Candidates that every one is compared with, besides the baseline.
 
     Raises
     ------
     SpecError
-        If the baseline is missing, models differ, the two share a text, or a sequence has no quantized token.
+        If the baseline or a rival is missing, two candidates have one name, a candidate has seen an evaluation text,
+        or a sequence has no quantized token.
     """
-    if _BASELINE not in {scheme.name for scheme in schemes}:
-        raise SpecError(f"schemes without {_BASELINE} are not allowed: errors are relative to it")
-    if calibration.model != evaluation.model:
-        raise SpecError(
-            f"calibration of {calibration.model.name!r} ({calibration.model.weights_sha256[:12]}) and evaluation of "
-            f"{evaluation.model.name!r} ({evaluation.model.weights_sha256[:12]}) are not allowed: one model"
-        )
-    require_disjoint(calibration.sequences, evaluation.sequences)
-    for sequence in evaluation.sequences:
-        shortest = max(scheme.sink + scheme.recent for scheme in schemes) + LAST_QUERIES
-        if sequence.tokens < shortest:
-            raise SpecError(
-                f"sequence of {sequence.tokens} tokens of {sequence.name!r} is not allowed: {shortest} at least, or "
-                "no quantized token is read"
-            )
+    names = [candidate.scheme.name for candidate in candidates]
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise SpecError(f"schemes {', '.join(twice)} more than once are not allowed: one name each")
+    if BASELINE not in names:
+        raise SpecError(f"schemes without {BASELINE} are not allowed: errors are relative to it")
+    for name in rivals:
+        if name not in names:
+            raise SpecError(f"rival {name!r} is not allowed: one of {', '.join(names)}")
+    for candidate in candidates:
+        require_disjoint(candidate.sequences, evaluation.sequences)
+        shortest = candidate.scheme.sink + candidate.scheme.recent + LAST_QUERIES
+        for sequence in evaluation.sequences:
+            if sequence.tokens < shortest:
+                raise SpecError(
+                    f"sequence of {sequence.tokens} tokens of {sequence.name!r} is not allowed: {shortest} at least, "
+                    "or no quantized token is read"
+                )
 
-    def work(layer_idx: int) -> "tuple[Float64Array, list[int], list[float], int]":
-        return _compare_layer(schemes, calibration, evaluation, layer_idx)
+    def work(layer_idx: int) -> _LayerFigures:
+        return _compare_layer(candidates, evaluation, layer_idx)
 
     layers = range(evaluation.model.num_layers)
-    results: list[tuple[Float64Array, list[int], list[float], int]] = []
+    results: list[_LayerFigures] = []
     for first in range(0, len(layers), processes):
         progress(first, len(layers), f"layer {first}")
         results += fork_map(work, layers[first : first + processes], processes)
     progress(len(layers), len(layers), "layers")
-    figures = np.stack([result[0] for result in results], axis=3)
-    stored = [sum(result[1][index] for result in results) for index in range(len(schemes))]
     return Comparison(
-        list(schemes), calibration, evaluation, figures, results[0][3], stored, bits_per_element=results[0][2]
+        list(candidates),
+        evaluation,
+        np.stack([result.figures for result in results], axis=3),
+        results[0].queries,
+        [sum(result.stored[index] for result in results) for index in range(len(names))],
+        [[result.fitted[index] for result in results] for index in range(len(names))],
+        (BASELINE, *(name for name in dict.fromkeys(rivals) if name != BASELINE)),
     )
 
 
-def _compare_layer(
-    schemes: "Sequence[Scheme]", calibration: "Trace", evaluation: "Trace", layer_idx: int
-) -> "tuple[Float64Array, list[int], list[float], int]":
-    """Return figures (schemes, metrics, sequences, num_kv_heads), bytes and bits by scheme, and terms of a sum."""
-    fitted_on = [calibration.layer(layer_idx, index) for index in range(len(calibration.sequences))]
-    fitted = [fit_layer(scheme, fitted_on) for scheme in schemes]
-    del fitted_on
+@dataclass(frozen=True, slots=True)
+class _LayerFigures:
+    """One layer: figures (schemes, metrics, sequences, num_kv_heads), bytes by scheme, terms of a sum, the schemes."""
+
+    figures: "Float64Array"
+    stored: list[int]
+    queries: int
+    fitted: "list[FittedLayer]"
+
+
+def _compare_layer(candidates: "Sequence[Candidate]", evaluation: "Trace", layer_idx: int) -> _LayerFigures:
+    """Return the figures of one layer."""
+    fitted = [candidate.layer(layer_idx) for candidate in candidates]
     count = len(evaluation.sequences)
-    figures = np.empty((len(schemes), len(METRICS), count, evaluation.model.num_kv_heads))
-    stored, bits, queries = [0] * len(schemes), [0.0] * len(schemes), 0
+    figures = np.empty((len(fitted), len(METRICS), count, evaluation.model.num_kv_heads))
+    stored, queries = [0] * len(fitted), 0
     for sequence in range(count):
         layer = evaluation.layer(layer_idx, sequence)
         output = OutputErrors(layer)
@@ -215,6 +310,5 @@ def _compare_layer(
             errors = output.of(keys.values, values.values)
             figures[index, :, sequence] = [getattr(errors, name) for name in METRICS]
             stored[index] += keys.stored_bytes + values.stored_bytes
-            bits[index] += float(keys.bits_per_element + values.bits_per_element) / (2 * count)
             queries = errors.queries
-    return figures, stored, bits, queries
+    return _LayerFigures(figures, stored, queries, fitted)

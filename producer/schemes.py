@@ -1,17 +1,20 @@
 """Schemes: a rotation of keys and of values, key centring or not, dialects with their clips, and windows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from producer.centring import center_keys, key_mean
+from producer.clips import tune_clips
 from producer.errors import SpecError
 from producer.quantize import get_dialect
 from producer.quantize.base import Quantized
+from producer.rotation.balanced import balanced_from_covariances, unweighted_covariances
 from producer.rotation.dense import build_hadamard, build_identity, build_quarot
 from producer.rotation.files import LayerRotations
 from producer.rotation.oscar import build_oscar
+from producer.rotation.weighted import attention_covariances
 from producer.storage import bits_per_element_of, store_quantized
 from producer.windows import TokenCounts, static_split
 
@@ -21,12 +24,15 @@ if TYPE_CHECKING:
 
     from producer.arrays import Float32Array
     from producer.quantize import Dialect
-    from producer.rotation.dense import DenseRotation, DenseTransform
+    from producer.rotation.base import Side
+    from producer.rotation.dense import DenseTransform
     from producer.trace.data import LayerTrace
 
 __all__ = ["SCHEMES", "CacheSide", "FittedLayer", "Scheme", "fit_layer", "get_scheme"]
 
-Rotation: TypeAlias = Literal["identity", "hadamard", "quarot", "oscar", "oscar-layer"]
+Rotation: TypeAlias = Literal["identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced"]
+Clips: TypeAlias = Literal["fixed", "tuned"]
+Weights: TypeAlias = Literal["none", "attention-keys", "attention"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +42,19 @@ class Scheme:
     Attributes
     ----------
     name : str
-    key_rotation, value_rotation : {"identity", "hadamard", "quarot", "oscar", "oscar-layer"}
-        `oscar` has a matrix for every KV head, `oscar-layer` one for the layer.
+    key_rotation, value_rotation : {"identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced"}
+        `oscar` and `balanced` have a matrix for every KV head, `oscar-layer` one for the layer.
     center_keys : bool
         Whether the calibration's mean key is subtracted from every key.
     key_dialect, value_dialect : str
         Names in `producer.quantize.DIALECTS`.
     key_clip, value_clip : float
         In the meaning of the dialect.
+    clips : {"fixed", "tuned"}
+        Whether `key_clip` and `value_clip` stand for every head, or the calibration chooses a ratio for each KV head
+        (`producer.clips`); the two are then what a head falls back to.
+    weights : {"none", "attention-keys", "attention"}
+        Whether the covariances of a balanced transform are weighted by attention (E35), of keys alone or of both sides.
     group_size : int
         Values that share a scale; 0 for the head dimension.
     sink, recent : int
@@ -58,6 +69,8 @@ class Scheme:
     value_dialect: str = "oscar-prefill"
     key_clip: float = 0.96
     value_clip: float = 0.92
+    clips: Clips = "fixed"
+    weights: Weights = "none"
     group_size: int = 0
     sink: int = 64
     recent: int = 256
@@ -66,6 +79,22 @@ class Scheme:
 def _centred(name: str, rotation: Rotation, **changes: float | str) -> Scheme:
     """Return a scheme with one rotation for keys and values, and centred keys."""
     return Scheme(name=name, key_rotation=rotation, value_rotation=rotation, center_keys=True, **changes)  # type: ignore[arg-type]
+
+
+def _tuned(name: str, rotation: Rotation, *, centred: bool, weights: Weights = "none") -> Scheme:
+    """Return a scheme with a range clip that the calibration chooses by KV head."""
+    return Scheme(
+        name=name,
+        key_rotation=rotation,
+        value_rotation=rotation,
+        center_keys=centred,
+        key_dialect="affine-midpoint",
+        value_dialect="affine-midpoint",
+        key_clip=0.7,
+        value_clip=0.7,
+        clips="tuned",
+        weights=weights,
+    )
 
 
 _ALL = (
@@ -125,6 +154,18 @@ _ALL = (
         key_clip=1.0,
         value_clip=1.0,
     ),
+    _tuned("int2-tuned", "identity", centred=False),
+    _tuned("centred-tuned", "identity", centred=True),
+    _tuned("quarot-tuned", "quarot", centred=False),
+    _tuned("quarot-centred-tuned", "quarot", centred=True),
+    _tuned("oscar-tuned", "oscar", centred=False),
+    _tuned("oscar-centred-tuned", "oscar", centred=True),
+    Scheme(name="balanced-uncentred-clip", key_rotation="balanced", value_rotation="balanced"),
+    _centred("balanced-clip", "balanced"),
+    _tuned("balanced-uncentred", "balanced", centred=False),
+    _tuned("balanced", "balanced", centred=True),
+    _tuned("balanced-attention", "balanced", centred=True, weights="attention"),
+    _tuned("balanced-attention-keys", "balanced", centred=True, weights="attention-keys"),
 )
 
 #: The schemes that are compared. `int2` is the baseline: per group, no rotation, no clip.
@@ -144,16 +185,46 @@ def get_scheme(name: str) -> Scheme:
     return SCHEMES[name]
 
 
-def _build(rotation: Rotation, target: str, layer: "LayerTrace") -> "DenseRotation":
-    """Return a rotation, of a layer's calibration where it needs one."""
+def _build(
+    scheme: Scheme,
+    side: "Side",
+    layer: "LayerTrace",
+    calibration: "Sequence[LayerTrace]",
+    mean: "Float32Array | None",
+) -> "DenseTransform":
+    """Return the transform of a side, of a layer's calibration where it needs one; `layer` has all its tokens."""
     head_dim = layer.k.shape[-1]
+    rotation: Rotation = scheme.key_rotation if side == "key" else scheme.value_rotation
     if rotation == "identity":
         return build_identity(head_dim)
     if rotation == "hadamard":
         return build_hadamard(head_dim)
     if rotation == "quarot":
         return build_quarot(head_dim)
+    if rotation == "balanced":
+        return _balance(scheme, side, layer, calibration, mean)
+    target = "qqt" if side == "key" else "sst"
     return build_oscar(target, layer.q, layer.k, layer.v, is_per_head=rotation == "oscar")
+
+
+def _balance(
+    scheme: Scheme,
+    side: "Side",
+    layer: "LayerTrace",
+    calibration: "Sequence[LayerTrace]",
+    mean: "Float32Array | None",
+) -> "DenseTransform":
+    """Return the balanced transform of a side."""
+
+    def stored(k: "Float32Array") -> "Float32Array":
+        return k if mean is None else center_keys(k, mean)
+
+    covariances = unweighted_covariances(side, layer.q, stored(layer.k), layer.v, layer.w_o)
+    if scheme.weights == "attention" or (scheme.weights == "attention-keys" and side == "key"):
+        keys = [stored(part.k) for part in calibration]
+        windows = scheme.sink, scheme.recent
+        covariances = attention_covariances(side, calibration, keys, covariances, windows)
+    return balanced_from_covariances(*covariances)
 
 
 def _concatenated(layers: "Sequence[LayerTrace]", name: str) -> "Float32Array":
@@ -250,8 +321,7 @@ def _quantize(dialect: "Dialect", x: "Float32Array", clips: tuple[float, ...], s
 
 
 def _without_windows(scheme: Scheme) -> Scheme:
-    names = Scheme.__dataclass_fields__
-    return Scheme(**{**{name: getattr(scheme, name) for name in names}, "sink": 0, "recent": 0})
+    return replace(scheme, sink=0, recent=0)
 
 
 def fit_layer(scheme: Scheme, calibration: "Sequence[LayerTrace]") -> FittedLayer:
@@ -266,11 +336,13 @@ def fit_layer(scheme: Scheme, calibration: "Sequence[LayerTrace]") -> FittedLaye
     Raises
     ------
     SpecError
-        If there is no sequence, or a rotation does not exist for the head dimension.
+        If there is no sequence; if a rotation does not exist for the head dimension or the calibration; if clips are
+        tuned and cannot be (`producer.clips.tune_clips`).
 
     Notes
     -----
-    Keys take OSCAR's `qqt`, values its `sst` covariance, composed as `r_h_pbr`.
+    OSCAR's rotations: `qqt` for keys and `sst` for values, composed as `r_h_pbr`. Balanced transforms: the covariance
+    of keys as they are stored with that of queries, and the second moment of values with W Wᵀ (E34), with Hadamard.
     """
     if not calibration:
         raise SpecError("no calibration sequence: at least one is needed")
@@ -279,9 +351,13 @@ def fit_layer(scheme: Scheme, calibration: "Sequence[LayerTrace]") -> FittedLaye
     if len(calibration) > 1:
         joined = {name: _concatenated(calibration, name) for name in ("q", "k", "v")}
         layer = type(first)(layer_idx=first.layer_idx, w_o=first.w_o, scaling=first.scaling, **joined)
+    mean = key_mean(layer.k) if scheme.center_keys else None
     rotations = LayerRotations(
-        _build(scheme.key_rotation, "qqt", layer),
-        _build(scheme.value_rotation, "sst", layer),
-        key_mean(layer.k) if scheme.center_keys else None,
+        _build(scheme, "key", layer, calibration, mean),
+        _build(scheme, "value", layer, calibration, mean),
+        mean,
     )
+    if scheme.clips == "tuned":
+        keys, values = tune_clips(scheme, rotations, calibration)
+        rotations = replace(rotations, key_clips=keys, value_clips=values)
     return FittedLayer(scheme, rotations)

@@ -12,9 +12,11 @@ from producer.rng import WordStream
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from producer.arrays import Float64Array
 
-__all__ = ["BOOTSTRAP_STREAM_KEY", "Interval", "Summary", "paired_bootstrap", "summarize"]
+__all__ = ["BOOTSTRAP_STREAM_KEY", "Interval", "Summary", "paired_bootstrap", "ratio_bootstrap", "summarize"]
 
 #: XORed to a run's seed, so that the resamples come from a stream of their own.
 BOOTSTRAP_STREAM_KEY = 0x85EBCA6B
@@ -107,6 +109,51 @@ def paired_bootstrap(
     Whole trials are resampled, so that the pairing is kept. The ends are the means of rank
     ⌊(1-level)/2·(m-1)⌋ and ⌈(1+level)/2·(m-1)⌉ of m sorted resampled means.
     """
+    picks = _resampled(baseline, candidate, resamples, seed, level)
+    differences: Float64Array = np.asarray(baseline, dtype=np.float64) - np.asarray(
+        candidate, dtype=np.float64
+    )
+    means = differences[picks].mean(axis=1)
+    return _interval(math.fsum(differences.tolist()) / differences.size, means, level, seed)
+
+
+def ratio_bootstrap(
+    baseline: "Sequence[float]",
+    candidate: "Sequence[float]",
+    *,
+    resamples: int,
+    seed: int,
+    level: float = 0.95,
+) -> Interval | None:
+    """Return the percentile interval of the ratio of means, candidate / baseline, over the resamples of E12.
+
+    Parameters
+    ----------
+    baseline, candidate, resamples, seed, level
+        As `paired_bootstrap`; the same seed draws the same trials.
+
+    Returns
+    -------
+    Interval or None
+        `mean` is the ratio of the samples' own means. None where a resampled mean of the baseline is not above 0.
+
+    Raises
+    ------
+    SpecError
+        As `paired_bootstrap`.
+    """
+    picks = _resampled(baseline, candidate, resamples, seed, level)
+    below: Float64Array = np.asarray(baseline, dtype=np.float64)[picks].mean(axis=1)
+    if not below.min() > 0 or not math.fsum(baseline) > 0:
+        return None
+    ratios = np.asarray(candidate, dtype=np.float64)[picks].mean(axis=1) / below
+    return _interval(math.fsum(candidate) / math.fsum(baseline), ratios, level, seed)
+
+
+def _resampled(
+    baseline: "Sequence[float]", candidate: "Sequence[float]", resamples: int, seed: int, level: float
+) -> "npt.NDArray[np.int64]":
+    """Return the places of the trials that each resample draws, shape (resamples, trials)."""
     if len(baseline) != len(candidate) or not baseline:
         raise SpecError(
             f"{len(baseline)} and {len(candidate)} trials are no pairs: as many of both, at least one"
@@ -115,20 +162,21 @@ def paired_bootstrap(
         raise SpecError(
             f"resamples {resamples} and level {level} are not allowed: at least 1; between 0 and 1"
         )
-    differences: Float64Array = np.asarray(baseline, dtype=np.float64) - np.asarray(
-        candidate, dtype=np.float64
-    )
-    n = differences.size
+    n = len(baseline)
     words = WordStream(seed).words(resamples * n).astype(np.uint64)
-    picked = differences[(words * np.uint64(n)) >> np.uint64(32)].reshape(resamples, n)
-    means = np.sort(picked.mean(axis=1))
-    low = math.floor((1 - level) / 2 * (resamples - 1))
-    high = math.ceil((1 + level) / 2 * (resamples - 1))
+    places: npt.NDArray[np.int64] = ((words * np.uint64(n)) >> np.uint64(32)).astype(np.int64)
+    return places.reshape(resamples, n)
+
+
+def _interval(mean: float, resampled: "Float64Array", level: float, seed: int) -> Interval:
+    """Return the percentile interval of resampled values."""
+    count = resampled.size
+    ranked = np.sort(resampled)
     return Interval(
-        mean=math.fsum(differences.tolist()) / n,
-        low=float(means[low]),
-        high=float(means[high]),
+        mean=mean,
+        low=float(ranked[math.floor((1 - level) / 2 * (count - 1))]),
+        high=float(ranked[math.ceil((1 + level) / 2 * (count - 1))]),
         level=level,
-        resamples=resamples,
+        resamples=count,
         seed=seed,
     )

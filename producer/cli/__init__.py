@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from producer.cli import audit, doctor, evaluate, kernels, rederive, run, trace
+from producer.cli import audit, check, doctor, evaluate, export, fit, kernels, rederive, run, trace
 from producer.cli.common import COULD_NOT_JUDGE, DELEGATE, INTERRUPTED, complain, print_delegation
 from producer.errors import BackendUnavailableError, ProducerError
 
@@ -16,8 +16,8 @@ __all__ = ["build_parser", "entry", "main"]
 
 _EPILOG = """\
 exit codes:
-  0  done; all fields agree (rederive); nothing found (audit)
-  1  a deterministic field disagrees (rederive); something found (audit);
+  0  done; all fields agree (rederive, evaluate --against, check); nothing found (audit)
+  1  a field disagrees (rederive, evaluate --against, check); something found (audit);
      a program that is not pinned (kernels)
   2  could not judge: wrong usage, a file that cannot be read or written, a size that does not fit
   3  delegate: the work is valid, but needs what is not here (CUDA), or the figures were modeled
@@ -29,6 +29,8 @@ examples:
   kvint2eval-producer audit record.json
   kvint2eval-producer trace --model model.gguf --text a.txt -o calibration
   kvint2eval-producer evaluate --calibration calibration --trace evaluation -o schemes.json
+  kvint2eval-producer check schemes.json
+  kvint2eval-producer fit --calibration calibration --scheme balanced -o balanced.safetensors
 """
 
 
@@ -53,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for subcommand in (run, rederive, audit, trace, evaluate, doctor, kernels):
+    for subcommand in (run, rederive, audit, trace, evaluate, check, fit, export, doctor, kernels):
         subcommand.add(commands)
     return parser
 

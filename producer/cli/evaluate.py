@@ -9,9 +9,9 @@ from producer.cli.common import ProgressBar, add_command
 if TYPE_CHECKING:
     import argparse
 
+    from producer.candidates import Calibration, Candidate
     from producer.cli.common import Subcommands
-    from producer.comparison import Comparison
-    from producer.schemes import Scheme
+    from producer.trace.files import Trace
 
 __all__ = ["add"]
 
@@ -23,11 +23,16 @@ def add(commands: "Subcommands") -> None:
         "evaluate",
         "Compare schemes on a trace, by layer and KV head: the error of the attention output, its key and value "
         "parts, divergence of attention, stored bytes. Schemes are fitted to the calibration trace, whose texts must "
-        "be others. With the model, also perplexity with the quantized cache in use.",
+        "be others, or come from files that `fit` wrote. With the model, also perplexity, divergence and the error of "
+        "the residual stream on every sequence, with the quantized cache in use.",
         run,
     )
     command.add_argument(
-        "--calibration", required=True, type=Path, metavar="DIR", help="trace that the schemes are fitted to"
+        "--calibration",
+        type=Path,
+        metavar="DIR",
+        help="trace that the schemes are fitted to, or a dump of OSCAR's server for those that need no output weights; "
+        "not needed when all but int2 come from files",
     )
     command.add_argument(
         "--trace", required=True, type=Path, metavar="DIR", help="trace that they are judged on"
@@ -36,7 +41,22 @@ def add(commands: "Subcommands") -> None:
         "--scheme",
         action="append",
         metavar="NAME",
-        help="a scheme of docs/schemes.md; may be repeated; int2, the baseline, is always there (default: all)",
+        help="a scheme of docs/schemes.md; may be repeated; int2, the baseline, is always there (default: all, or "
+        "none beside --fitted)",
+    )
+    command.add_argument(
+        "--fitted",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="a file that `fit` wrote, under the name of its scheme or another; may be repeated",
+    )
+    command.add_argument(
+        "--rival",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a scheme that all are compared with, text by text, as they are with int2; may be repeated",
     )
     command.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write all figures as JSON to this file"
@@ -48,10 +68,7 @@ def add(commands: "Subcommands") -> None:
         help="draw error by layer, and heat maps by layer and head: .svg or .png",
     )
     command.add_argument(
-        "--model", type=Path, metavar="PATH", help="the traces' model, to run it with each scheme's cache"
-    )
-    command.add_argument(
-        "--text", type=Path, metavar="FILE", help="with --model: the text of the trace's first sequence"
+        "--model", type=Path, metavar="PATH", help="the trace's model, to run it with each scheme's cache"
     )
     command.add_argument(
         "--first-token",
@@ -59,6 +76,24 @@ def add(commands: "Subcommands") -> None:
         type=int,
         metavar="N",
         help="with --model: first token that is scored; those before read little of the cache (default: 512)",
+    )
+    command.add_argument(
+        "--state",
+        type=Path,
+        metavar="FILE",
+        help="with --model: keep every run that is done in this file, and make none again that it holds",
+    )
+    command.add_argument(
+        "--against",
+        type=Path,
+        metavar="FILE",
+        help="a published output: say which of its figures these are not; exit code 1 if there are any",
+    )
+    command.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="X",
+        help="with --against: allowed difference of a figure, relative (default: 0.002)",
     )
     command.add_argument("--processes", type=int, metavar="N", help="cores to use (default: all)")
     command.add_argument(
@@ -68,29 +103,25 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Compare schemes."""
-    from producer.backend.cpu import default_workers  # noqa: PLC0415
     from producer.comparison import compare_schemes  # noqa: PLC0415
-    from producer.errors import SpecError  # noqa: PLC0415
-    from producer.files import require_writable, write_text  # noqa: PLC0415
-    from producer.plot import require_plot  # noqa: PLC0415
-    from producer.schemes import SCHEMES, get_scheme  # noqa: PLC0415
+    from producer.comparison_check import read_comparison  # noqa: PLC0415
+    from producer.files import write_text  # noqa: PLC0415
     from producer.trace.files import read_trace  # noqa: PLC0415
+    from producer.trace.model_runs import require_model_of, run_schemes  # noqa: PLC0415
+    from producer.trace.run_state import RunState  # noqa: PLC0415
 
-    if arguments.output is not None:
-        require_writable(arguments.output)
-    if arguments.plot is not None:
-        require_plot(arguments.plot)
-    if (arguments.model is None) != (arguments.text is None):
-        raise SpecError("--model and --text are not allowed without each other: a run needs both")
-    processes = default_workers() if arguments.processes is None else arguments.processes
-    if processes < 1:
-        raise SpecError(f"processes {processes} is not allowed: at least 1")
-    names = list(SCHEMES) if arguments.scheme is None else ["int2", *arguments.scheme]
-    schemes = [get_scheme(name) for name in dict.fromkeys(names)]
-    calibration, evaluation = read_trace(arguments.calibration), read_trace(arguments.trace)
-    comparison = compare_schemes(schemes, calibration, evaluation, processes, ProgressBar())
+    processes, tolerance = _require_arguments(arguments)
+    published = None if arguments.against is None else read_comparison(arguments.against)
+    evaluation = read_trace(arguments.trace)
+    state = RunState(arguments.state)
     if arguments.model is not None:
-        comparison.perplexity.update(_perplexity(arguments, comparison, schemes))
+        require_model_of(evaluation, arguments.model)
+    candidates = _candidates(arguments, evaluation)
+    comparison = compare_schemes(candidates, evaluation, processes, ProgressBar(), arguments.rival)
+    if arguments.model is not None:
+        layers = dict(zip([scheme.name for scheme in comparison.schemes], comparison.fitted, strict=True))
+        runs = run_schemes(arguments.model, evaluation, layers, arguments.first_token, state, ProgressBar())
+        comparison.runs.update(runs)
     content = comparison.to_json()
     if arguments.output is not None:
         write_text(arguments.output, json.dumps(content) + "\n")
@@ -98,61 +129,112 @@ def run(arguments: "argparse.Namespace") -> int:
         from producer.plot_schemes import plot_comparison  # noqa: PLC0415
 
         plot_comparison(comparison, arguments.plot)
+    if published is not None:
+        return _print_against(content, published, tolerance, is_json=arguments.format == "json")
     print(json.dumps(content) if arguments.format == "json" else _table(content["schemes"]))
     return 0
 
 
-def _perplexity(
-    arguments: "argparse.Namespace", comparison: "Comparison", schemes: "list[Scheme]"
-) -> dict[str, dict[str, Any]]:
-    """Return what a run of the model with each scheme's cache gives, by scheme."""
+def _require_arguments(arguments: "argparse.Namespace") -> tuple[int, float]:
+    """Return processes and tolerance, once the arguments are known to be allowed."""
+    from producer.backend.cpu import default_workers  # noqa: PLC0415
+    from producer.comparison_check import TOLERANCE  # noqa: PLC0415
     from producer.errors import SpecError  # noqa: PLC0415
-    from producer.schemes import fit_layer  # noqa: PLC0415
-    from producer.trace.capture import cut_text  # noqa: PLC0415
-    from producer.trace.model import load_model  # noqa: PLC0415
-    from producer.trace.perplexity import model_errors  # noqa: PLC0415
+    from producer.files import require_writable  # noqa: PLC0415
+    from producer.plot import require_plot  # noqa: PLC0415
 
-    loaded = load_model(arguments.model)
-    calibration, sequence = comparison.calibration, comparison.evaluation.sequences[0]
-    info, ids = cut_text(loaded, arguments.text, sequence.tokens, 1)[0]
-    if loaded.info != comparison.evaluation.model or info.token_ids_sha256 != sequence.token_ids_sha256:
+    for path in (arguments.output, arguments.state):
+        if path is not None:
+            require_writable(path)
+    if arguments.plot is not None:
+        require_plot(arguments.plot)
+    if arguments.state is not None and arguments.model is None:
+        raise SpecError("--state without --model is not allowed: it keeps runs of the model")
+    processes = default_workers() if arguments.processes is None else arguments.processes
+    if processes < 1:
+        raise SpecError(f"processes {processes} is not allowed: at least 1")
+    tolerance = TOLERANCE if arguments.tolerance is None else arguments.tolerance
+    if not 0 <= tolerance < 1:
+        raise SpecError(f"tolerance {tolerance} is not allowed: 0 or more, below 1")
+    return processes, tolerance
+
+
+def _calibration(folder: Path | None, evaluation: "Trace") -> "Calibration | None":
+    """Return what schemes are fitted to.
+
+    Raises
+    ------
+    SpecError
+        If it is of another model.
+    FileFormatError
+        If the folder holds neither a trace nor a dump.
+    """
+    from producer.candidates import DumpCalibration, TraceCalibration  # noqa: PLC0415
+    from producer.errors import SpecError  # noqa: PLC0415
+    from producer.trace.files import read_trace  # noqa: PLC0415
+
+    if folder is None:
+        return None
+    if not (folder / "trace.json").exists() and any(folder.glob("layer_*")):
+        return DumpCalibration(folder, evaluation.model)
+    calibration = read_trace(folder)
+    ours, theirs = evaluation.model, calibration.model
+    if ours != theirs:
         raise SpecError(
-            "--model and --text are not allowed: they are not those of the trace's first sequence"
+            f"calibration of {theirs.name!r} ({theirs.weights_sha256[:12]}) and evaluation of {ours.name!r} "
+            f"({ours.weights_sha256[:12]}) are not allowed: one model"
         )
-    bar = ProgressBar()
-    found = {}
-    for index, scheme in enumerate(schemes):
-        bar(index, len(schemes), f"model with {scheme.name}")
-        fitted = [
-            fit_layer(scheme, [calibration.layer(layer, part) for part in range(len(calibration.sequences))])
-            for layer in range(loaded.info.num_layers)
-        ]
-        (errors,) = model_errors(loaded, ids, [fitted], arguments.first_token)
-        found[scheme.name] = {
-            "perplexity": errors.perplexity,
-            "reference_perplexity": errors.reference_perplexity,
-            "divergence_nats": errors.divergence,
-            "residual_by_layer": errors.residual.tolist(),
-            "first_token": errors.first,
-            "tokens": errors.tokens,
-        }
-    bar(len(schemes), len(schemes), "model")
+    return TraceCalibration(calibration)
+
+
+def _candidates(arguments: "argparse.Namespace", evaluation: "Trace") -> "list[Candidate]":
+    """Return the schemes that were asked for, the baseline first."""
+    from producer.candidates import from_calibration, from_file  # noqa: PLC0415
+    from producer.schemes import SCHEMES, get_scheme  # noqa: PLC0415
+
+    names = arguments.scheme
+    if names is None:
+        names = [] if arguments.fitted else list(SCHEMES)
+    schemes = [get_scheme(name) for name in dict.fromkeys(["int2", *names])]
+    calibration = _calibration(arguments.calibration, evaluation)
+    found = [from_calibration(scheme, calibration, evaluation.model) for scheme in schemes]
+    for entry in arguments.fitted:
+        name, is_named, path = entry.rpartition("=")
+        found.append(from_file(name if is_named else None, Path(path), evaluation.model))
     return found
+
+
+def _print_against(
+    content: dict[str, Any], published: dict[str, Any], tolerance: float, *, is_json: bool
+) -> int:
+    """Print where a published comparison differs, and return the exit code."""
+    from producer.cli.check import print_findings  # noqa: PLC0415
+    from producer.comparison_check import compare_comparisons  # noqa: PLC0415
+
+    findings = compare_comparisons(content, published, tolerance)
+    print_findings({"agrees": not findings, "tolerance": tolerance}, findings, is_json=is_json)
+    return 1 if findings else 0
 
 
 def _table(schemes: list[dict[str, Any]]) -> str:
     """Return the summaries as a table."""
-    has_model = any(scheme["perplexity"] for scheme in schemes)
-    head = f"{'scheme':26} {'error':>8} {'% int2':>8} {'key':>8} {'value':>8} {'KL':>8} {'bits':>6}"
-    lines = [head + (f" {'perplexity':>10} {'KL model':>8}" if has_model else "")]
+    has_model = any(scheme["runs"] for scheme in schemes)
+    width = max(26, *(len(scheme["name"]) for scheme in schemes))
+    head = f"{'scheme':{width}} {'error':>8} {'% int2':>8} {'key':>8} {'value':>8} {'KL':>8} {'bits':>6}"
+    model_head = f" {'perplexity':>10} {'KL model':>8} {'top-1':>7} {'residual':>8}"
+    lines = [head + (model_head if has_model else "")]
     for scheme in schemes:
-        summary, model = scheme["summary"], scheme["perplexity"]
+        summary = scheme["summary"]
         line = (
-            f"{scheme['name']:26} {summary['relative_error']:8.4f} {summary['percent_of_int2']:8.2f} "
+            f"{scheme['name']:{width}} {summary['relative_error']:8.4f} {summary['percent_of_int2']:8.2f} "
             f"{summary['key_part']:8.4f} {summary['value_part']:8.4f} {summary['divergence_nats']:8.4f} "
             f"{summary['bits_per_element']:6.3f}"
         )
-        lines.append(
-            line + (f" {model['perplexity']:10.3f} {model['divergence_nats']:8.4f}" if model else "")
-        )
+        model = summary["model"]
+        if model:
+            line += (
+                f" {model['perplexity']:10.3f} {model['divergence_nats']:8.4f} {100 * model['top1_agreement']:6.2f}%"
+                f" {model['residual_last']:8.4f}"
+            )
+        lines.append(line)
     return "\n".join(lines)

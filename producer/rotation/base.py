@@ -1,11 +1,14 @@
 """What every rotation offers."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from producer.arrays import Float32Array
 
-__all__ = ["Rotation"]
+__all__ = ["Rotation", "Side"]
+
+#: What of a cache a transform is for.
+Side: TypeAlias = Literal["key", "value"]
 
 
 class Rotation(Protocol):

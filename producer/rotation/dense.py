@@ -76,6 +76,7 @@ class DenseTransform(ABC):
 
     kind: Construction
     matrices: "Float32Array"
+    composition: str
 
     @property
     @abstractmethod

@@ -7,7 +7,7 @@ The files hold no key mean: a rotation that needs centred keys cannot be express
 """
 
 import re
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-__all__ = ["Side", "read_oscar_rotations", "write_oscar_rotations"]
+    from producer.rotation.base import Side
 
-Side: TypeAlias = Literal["key", "value"]
+__all__ = ["read_oscar_rotations", "write_oscar_rotations"]
 
-_TARGETS: dict[Side, tuple[str, ...]] = {"key": ("qqt", "ktk"), "value": ("sst", "vtv")}
+_TARGETS: "dict[Side, tuple[str, ...]]" = {"key": ("qqt", "ktk"), "value": ("sst", "vtv")}
 _PER_HEAD_OBJECTIVE = "cov_eig_hadamard_perhead"
 
 
 def read_oscar_rotations(
-    path: "Path", side: Side, head_dim: int, num_kv_heads: int, layers: "Iterable[int]"
+    path: "Path", side: "Side", head_dim: int, num_kv_heads: int, layers: "Iterable[int]"
 ) -> dict[int, DenseRotation]:
     """Return the rotations of some layers from an OSCAR file.
 
@@ -70,7 +70,7 @@ def read_oscar_rotations(
     return {layer: _layer(path, content, layer, head_dim, num_kv_heads, composition) for layer in layers}
 
 
-def _composition(path: "Path", objective: Any, side: Side) -> str:
+def _composition(path: "Path", objective: Any, side: "Side") -> str:
     """Return the composition that an objective names; refuse an objective of the other side."""
     if objective == _PER_HEAD_OBJECTIVE:
         # The name tells neither side nor composition.
@@ -126,7 +126,7 @@ def _layer(
 
 
 def write_oscar_rotations(
-    path: "Path", rotations: "Mapping[int, DenseRotation]", side: Side, target: str
+    path: "Path", rotations: "Mapping[int, DenseRotation]", side: "Side", target: str
 ) -> None:
     """Write rotations of layers as an OSCAR file: v1 when each layer has one matrix, v2 when each KV head has one.
 
@@ -161,7 +161,8 @@ def write_oscar_rotations(
     layers: dict[int, dict[str, Any]] = {}
     composition = ""
     for layer, rotation in rotations.items():
-        composition = rotation.composition
+        # An objective needs a second part, and a rotation of no covariance has its kind alone.
+        composition = rotation.composition or rotation.kind
         matrices = rotation.matrices if is_per_head else rotation.matrices[0]
         layers[layer] = {"layer_id": layer, "rotation": torch.from_numpy(matrices.copy())}
         if rotation.eigenvalues is not None:

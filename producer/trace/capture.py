@@ -8,7 +8,7 @@ import numpy as np
 
 from producer.errors import SpecError
 from producer.trace.data import LayerTrace
-from producer.trace.files import Trace, read_trace, write_arrays, write_manifest
+from producer.trace.files import Trace, read_trace, write_arrays, write_manifest, write_token_ids
 from producer.trace.model import (
     LoadedModel,
     causal_attention,
@@ -91,6 +91,7 @@ def capture_trace(
     worst: dict[str, float] = {}
     for index, (_, ids) in enumerate(cut):
         progress(index, len(cut), "capture")
+        write_token_ids(folder, index, ids)
         for name, value in _capture_sequence(loaded, ids, index, folder).items():
             worst[name] = max(worst.get(name, 0.0), value)
     progress(len(cut), len(cut), "capture")

@@ -3,8 +3,10 @@
 ``trace.json`` names the model, its shape, the sequences by digest and what the capture verified.
 ``layer-LLL.safetensors`` holds w_o, ``layer-LLL.sequence-SSS.safetensors`` q, k and v, float32 or bfloat16 in the
 shapes of `producer.trace.data.LayerTrace`. A layer is read when it is asked for, so memory stays that of one layer.
+``sequence-SSS.tokens.safetensors`` holds token_ids, int32, so that the model can be run on the sequence again.
 """
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,9 +22,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import numpy.typing as npt
+
     from producer.arrays import Float32Array
 
-__all__ = ["FORMAT", "ModelInfo", "Trace", "read_trace", "write_arrays", "write_manifest"]
+__all__ = [
+    "FORMAT",
+    "ModelInfo",
+    "Trace",
+    "read_trace",
+    "write_arrays",
+    "write_manifest",
+    "write_token_ids",
+]
 
 FORMAT = "kvint2eval-trace-v1"
 
@@ -101,6 +113,30 @@ class Trace:
         except (SpecError, NonFiniteError) as error:
             raise FileFormatError(f"{self.folder}: {error}") from error
 
+    def token_ids(self, sequence: int) -> "npt.NDArray[np.int32]":
+        """Return the token ids of one sequence, int32, shape (tokens,).
+
+        Raises
+        ------
+        FileFormatError
+            If the trace holds none, as those of earlier versions do not, or others than the manifest says.
+        """
+        path = self.folder / _token_file(sequence)
+        if not path.exists():
+            raise FileFormatError(
+                f"{path} is missing: a run of the model needs token ids, which this trace does not hold; capture it "
+                "again"
+            )
+        ids: npt.NDArray[np.int32] = _read_tensors(path, ("token_ids",))["token_ids"]
+        info = self.sequences[sequence]
+        found = hashlib.sha256(ids.astype("<i4").tobytes()).hexdigest()
+        if ids.dtype != np.int32 or ids.shape != (info.tokens,) or found != info.token_ids_sha256:
+            raise FileFormatError(
+                f"{path}: token ids of dtype {ids.dtype}, shape {ids.shape} and SHA-256 {found[:12]}… are not "
+                f"allowed: int32, ({info.tokens},), {info.token_ids_sha256[:12]}…"
+            )
+        return ids
+
 
 def _layer_file(layer_idx: int) -> str:
     return f"layer-{layer_idx:03d}.safetensors"
@@ -108,6 +144,10 @@ def _layer_file(layer_idx: int) -> str:
 
 def _sequence_file(layer_idx: int, sequence: int) -> str:
     return f"layer-{layer_idx:03d}.sequence-{sequence:03d}.safetensors"
+
+
+def _token_file(sequence: int) -> str:
+    return f"sequence-{sequence:03d}.tokens.safetensors"
 
 
 def _safetensors() -> Any:
@@ -118,14 +158,19 @@ def _safetensors() -> Any:
     return safetensors
 
 
-def _read_arrays(path: "Path", names: tuple[str, ...]) -> "dict[str, Float32Array]":
-    """Return the float32 arrays of a file."""
+def _read_tensors(path: "Path", names: tuple[str, ...]) -> dict[str, Any]:
+    """Return arrays of a file, of any dtype."""
     library = _safetensors()
     try:
         with library.safe_open(path, framework="np") as file:
-            found = {name: file.get_tensor(name) for name in names}
+            return {name: file.get_tensor(name) for name in names}
     except (library.SafetensorError, OSError) as error:
         raise FileFormatError(f"{path}: tensors {', '.join(names)} cannot be read: {error}") from error
+
+
+def _read_arrays(path: "Path", names: tuple[str, ...]) -> "dict[str, Float32Array]":
+    """Return the float32 arrays of a file."""
+    found = _read_tensors(path, names)
     for name, values in found.items():
         if values.dtype != np.float32:
             raise FileFormatError(f"{path}: {name} of dtype {values.dtype} is not allowed: float32")
@@ -141,6 +186,12 @@ def write_arrays(
         _safetensors().numpy.save_file(
             {key: np.ascontiguousarray(value) for key, value in arrays.items()}, temporary
         )
+
+
+def write_token_ids(folder: "Path", sequence: int, token_ids: "npt.NDArray[np.int32]") -> None:
+    """Write the token ids of a sequence, int32, shape (tokens,), to a temporary name that is renamed."""
+    with temporary_beside(folder / _token_file(sequence)) as temporary:
+        _safetensors().numpy.save_file({"token_ids": token_ids.astype(np.int32)}, temporary)
 
 
 def write_manifest(

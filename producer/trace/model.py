@@ -15,7 +15,7 @@ from producer.errors import ExtraMissingError, SpecError
 from producer.trace.files import ModelInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 __all__ = [
@@ -23,14 +23,18 @@ __all__ = [
     "LoadedModel",
     "causal_attention",
     "load_model",
+    "logits_of",
     "output_weights",
+    "run_hidden",
     "use_attention",
+    "weights_digest",
 ]
 
 _NAME = "kvint2eval"
 _READ_BYTES = 1 << 20
 #: What a model may pass to its attention that ours would have to know of.
 _UNSUPPORTED = ("sliding_window", "softcap", "s_aux")
+_LOGIT_BOUND = 1e-4
 
 
 class AttentionHook(Protocol):
@@ -108,7 +112,7 @@ def load_model(path: "Path") -> LoadedModel:
     info = ModelInfo(
         name=path.name,
         architecture=type(model).__name__,
-        weights_sha256=_weights_digest(path),
+        weights_sha256=weights_digest(path),
         num_layers=len(attention),
         num_heads=num_heads,
         num_kv_heads=int(getattr(config, "num_key_value_heads", None) or num_heads),
@@ -119,7 +123,7 @@ def load_model(path: "Path") -> LoadedModel:
     return LoadedModel(model, tokenizer, info)
 
 
-def _weights_digest(path: "Path") -> str:
+def weights_digest(path: "Path") -> str:
     """Return the SHA-256 of the weight file, or of the digests of several, in the order of their names."""
     files = [path] if path.is_file() else sorted(path.glob("*.safetensors")) or sorted(path.glob("*.bin"))
     digests = []
@@ -206,39 +210,59 @@ def causal_attention(q: Any, k: Any, v: Any, scaling: float) -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRun:
-    """One forward pass.
+def run_hidden(loaded: LoadedModel, token_ids: Any, observe: "Callable[[int, Any], None]") -> Any:
+    """Run a model on a sequence up to its last norm.
 
-    Attributes
+    Parameters
     ----------
-    logits : float32, shape (tokens, vocabulary)
-    hidden : list of float32, shape (tokens, hidden_size)
-        The residual stream after each layer.
+    loaded : LoadedModel
+    token_ids : int32, shape (tokens,)
+    observe : callable
+        Gets the index of each layer and the residual stream after it, NumPy float32, (tokens, hidden_size), which it
+        must copy to keep.
+
+    Returns
+    -------
+    torch float32, shape (tokens, hidden_size)
+        What the head makes logits of.
+
+    Raises
+    ------
+    SpecError
+        If the head's logits at the last position are not the model's own: it does something after the head.
     """
-
-    logits: Any
-    hidden: list[Any]
-
-
-def run_model(loaded: LoadedModel, token_ids: Any) -> ModelRun:
-    """Return logits and hidden states of a sequence, NumPy float32."""
     torch, _ = _libraries()
-    hidden: list[Any] = []
+    final: list[Any] = []
 
-    def keep(_module: Any, _inputs: Any, output: Any) -> None:
-        states = output[0] if isinstance(output, tuple) else output
-        hidden.append(states.reshape(states.shape[-2:]).numpy().copy())
+    def watch(layer_idx: int) -> Any:
+        def keep(_module: Any, _inputs: Any, output: Any) -> None:
+            states = output[0] if isinstance(output, tuple) else output
+            observe(layer_idx, states.reshape(states.shape[-2:]).numpy())
 
-    handles = [layer.register_forward_hook(keep) for layer in loaded.model.model.layers]
+        return keep
+
+    body = loaded.model.model
+    handles = [layer.register_forward_hook(watch(index)) for index, layer in enumerate(body.layers)]
+    handles.append(body.register_forward_hook(lambda _m, _i, output: final.append(output[0][0])))
     try:
         with torch.no_grad():
             ids = torch.from_numpy(token_ids.astype("int64"))[None]
-            logits = loaded.model(input_ids=ids, use_cache=False).logits[0].numpy()
+            last = loaded.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[0, -1]
     finally:
         for handle in handles:
             handle.remove()
-    return ModelRun(logits, hidden)
+    ours = logits_of(loaded, final[0][-1:])[0]
+    # Rounding alone: the product of one row may be summed in another order.
+    if not abs(ours - last.numpy()).max() <= _LOGIT_BOUND * abs(ours).max():
+        raise SpecError(f"{loaded.info.architecture} changes what its head gives, which is not known here")
+    return final[0]
+
+
+def logits_of(loaded: LoadedModel, hidden: Any) -> Any:
+    """Return the head's logits, NumPy float32, (positions, vocabulary), of hidden states of `run_hidden`."""
+    torch, _ = _libraries()
+    with torch.no_grad():
+        return loaded.model.get_output_embeddings()(hidden).numpy()
 
 
 def negative_log_likelihoods(loaded: LoadedModel, token_ids: Any, first: int = 1) -> Any:

@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from producer.errors import SpecError
-from producer.trace.model import LoadedModel, run_model, use_attention
+from producer.trace.model import LoadedModel, logits_of, run_hidden, use_attention
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
-    from producer.arrays import Float64Array
+    from producer.arrays import Float32Array, Float64Array
     from producer.schemes import FittedLayer
 
-__all__ = ["ModelErrors", "model_errors", "windowed_attention"]
+__all__ = ["ModelErrors", "ModelReference", "model_errors", "windowed_attention"]
 
-# Queries whose scores are held at a time: 9 heads and 2048 tokens are 38 MB.
-_CHUNK = 512
+# Queries whose scores are held at a time. Fewer waste less on the columns of the window's edge, which are computed
+# exact and quantized; more make larger products.
+_CHUNK = 256
+# Positions whose predictions over the whole vocabulary are held at a time: 50 MB at 49152 words.
+_POSITIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class ModelErrors:
         Over the tokens from `first` on, with the scheme and without.
     divergence : float
         Mean KL of the predicted distributions, in nats.
+    top1_agreement : float
+        Share of the predictions whose likeliest token is the one without the scheme.
     residual : float64, shape (layers,)
         Σ‖h̃ - h‖²/Σ‖h‖² of the hidden states after each layer, over all tokens.
     first, tokens : int
@@ -47,6 +52,7 @@ class ModelErrors:
     perplexity: float
     reference_perplexity: float
     divergence: float
+    top1_agreement: float
     residual: "Float64Array"
     first: int
     tokens: int
@@ -69,24 +75,149 @@ def windowed_attention(
     Returns
     -------
     torch float32, shape of `q`
+
+    Notes
+    -----
+    Of queries a … b - 1 none reads a token of sink … a - recent exactly, and none one from b - recent on quantized. So
+    their row of scores has three parts: the sink, quantized tokens up to b - recent, exact ones from a - recent + 1 on.
+    The few that are in both are hidden once, by the query; one softmax is taken over the whole row.
     """
     import torch  # noqa: PLC0415 - an extra
 
-    group = q.shape[1] // exact[0].shape[1]
-    (k, v), (k2, v2) = ([x.repeat_interleave(group, dim=1) for x in pair] for pair in (exact, quantized))
     length = q.shape[2]
     places = torch.arange(length)
     parts = []
     for first in range(0, length, _CHUNK):
-        rows = places[first : first + _CHUNK, None]
         end = min(first + _CHUNK, length)
-        columns = places[None, :end]
-        is_exact = (columns < sink) | (columns > rows - recent)
-        mine = q[:, :, first:end]
-        scores = torch.where(is_exact, mine @ k[:, :, :end].mT, mine @ k2[:, :, :end].mT) * scaling
-        weights = scores.masked_fill(columns > rows, -torch.inf).softmax(dim=-1)
-        parts.append((weights * is_exact) @ v[:, :, :end] + (weights * ~is_exact) @ v2[:, :, :end])
+        near = max(min(sink, end), first - recent + 1)
+        spans = ((0, min(sink, near)), (sink, max(sink, end - recent)), (near, end))
+        keys, values = (
+            torch.cat(
+                [
+                    pair[:, :, start:stop]
+                    for pair, (start, stop) in zip((own, other, own), spans, strict=True)
+                ],
+                dim=2,
+            )
+            for own, other in zip(exact, quantized, strict=True)
+        )
+        columns = torch.cat([places[start:stop] for start, stop in spans])
+        is_quantized = torch.zeros(columns.shape, dtype=torch.bool)
+        is_quantized[spans[0][1] : columns.shape[0] - (end - near)] = True
+        rows = places[first:end, None]
+        is_read = (columns < sink) | ((columns > rows - recent) != is_quantized)
+        mask = is_read & (columns <= rows)
+        parts.append(
+            torch.nn.functional.scaled_dot_product_attention(
+                q[:, :, first:end], keys, values, attn_mask=mask, scale=scaling, enable_gqa=True
+            )
+        )
     return torch.cat(parts, dim=2)
+
+
+class ModelReference:
+    """A model without quantization on one sequence: what every scheme on that sequence is compared with.
+
+    Parameters
+    ----------
+    loaded : LoadedModel
+    token_ids : int32, shape (tokens,)
+    first : int
+        First token that is scored; earlier ones read few quantized tokens, or none.
+
+    Notes
+    -----
+    One pass of the model. Kept are its log probabilities of the scored positions, float32, (tokens - first,
+    vocabulary), and the residual stream after each layer.
+    """
+
+    def __init__(self, loaded: LoadedModel, token_ids: "npt.NDArray[np.int32]", first: int = 512) -> None:
+        self._loaded, self._ids, self._first = loaded, token_ids, first
+        if not 1 <= first < token_ids.size:
+            raise SpecError(f"first scored token {first} is not allowed: 1 … {token_ids.size - 1}")
+        layers: list[Float32Array] = []
+        final = run_hidden(loaded, token_ids, lambda _, states: layers.append(states.copy()))
+        self._layers = layers
+        self._norms = [np.square(states, dtype=np.float64).sum() for states in layers]
+        parts = self._predictions(final)
+        _, one = next(parts)
+        self._log_p = np.empty((token_ids.size - first, one.shape[1]), dtype=np.float32)
+        self._log_p[: len(one)] = one
+        for place, part in parts:
+            self._log_p[place] = part
+        self._likelihood = float(self._of_targets(self._log_p).mean())
+
+    def errors(self, fitted: "Sequence[FittedLayer] | Mapping[int, FittedLayer]") -> ModelErrors:
+        """Return what a scheme, fitted to all layers, does to the model on this sequence.
+
+        Raises
+        ------
+        SpecError
+            If no scored token would read a quantized one: that is no measurement of a quantized cache.
+        """
+        windows = fitted[0].scheme.sink + fitted[0].scheme.recent
+        if not windows < self._first:
+            raise SpecError(
+                f"tokens {self._first} … {self._ids.size} are not allowed: cache not exercised before token "
+                f"{windows + 1}"
+            )
+        residual = np.zeros(len(self._layers))
+
+        def compare(layer_idx: int, states: "Float32Array") -> None:
+            difference = np.square(states - self._layers[layer_idx], dtype=np.float64).sum()
+            residual[layer_idx] = difference / self._norms[layer_idx]
+
+        with use_attention(self._loaded, _attention_of(fitted)):
+            final = run_hidden(self._loaded, self._ids, compare)
+        likelihoods, divergences, agreements = [], [], []
+        for place, log_q in self._predictions(final):
+            log_p = self._log_p[place]
+            likelihoods.append(self._of_targets(log_q, place))
+            divergences.append((np.exp(log_p) * (log_p - log_q)).sum(axis=1, dtype=np.float64))
+            agreements.append(log_p.argmax(axis=1) == log_q.argmax(axis=1))
+        return ModelErrors(
+            perplexity=math.exp(-np.concatenate(likelihoods).mean()),
+            reference_perplexity=math.exp(-self._likelihood),
+            divergence=float(np.concatenate(divergences).mean()),
+            top1_agreement=float(np.concatenate(agreements).mean()),
+            residual=residual,
+            first=self._first,
+            tokens=self._ids.size,
+        )
+
+    def _predictions(self, final: Any) -> "Iterator[tuple[slice, Float32Array]]":
+        """Give log probabilities of the scored tokens, some positions at a time, with their place."""
+        count = self._ids.size - self._first
+        for start in range(0, count, _POSITIONS):
+            place = slice(start, min(start + _POSITIONS, count))
+            # The prediction of a token is made at the position before it.
+            logits = logits_of(
+                self._loaded, final[self._first - 1 + place.start : self._first - 1 + place.stop]
+            )
+            yield place, _log_softmax(logits)
+
+    def _of_targets(self, log_q: "Float32Array", place: slice = slice(None)) -> "Float64Array":
+        """Return the log probabilities of the tokens that came."""
+        targets = self._ids[self._first :][place].astype(np.int64)
+        taken = np.take_along_axis(log_q, targets[:, None], axis=1)[:, 0]
+        return taken.astype(np.float64)
+
+
+def _attention_of(fitted: Any) -> Any:
+    """Return the attention hook of a scheme that is fitted to all layers."""
+
+    def attend(layer_idx: int, q: Any, k: Any, v: Any, scaling: float) -> Any:
+        import torch  # noqa: PLC0415 - an extra
+
+        layer = fitted[layer_idx]
+        keys, values = layer.quantize_all(k[0].numpy(), v[0].numpy())
+        quantized = torch.from_numpy(keys)[None], torch.from_numpy(values)[None]
+        if torch.equal(quantized[0], k) and torch.equal(quantized[1], v):
+            raise SpecError(f"layer {layer_idx}: the quantized cache is the exact one: nothing was quantized")
+        scheme = layer.scheme
+        return windowed_attention(q, (k, v), quantized, scaling, scheme.sink, scheme.recent)
+
+    return attend
 
 
 def model_errors(
@@ -95,70 +226,13 @@ def model_errors(
     schemes: "Sequence[Sequence[FittedLayer]]",
     first: int = 512,
 ) -> list[ModelErrors]:
-    """Return what schemes do to a model on one sequence.
-
-    Parameters
-    ----------
-    loaded : LoadedModel
-    token_ids : int32, shape (tokens,)
-    schemes : sequence of sequences of FittedLayer
-        Every scheme fitted to all layers.
-    first : int
-        First token that is scored; earlier ones read few quantized tokens, or none.
-
-    Raises
-    ------
-    SpecError
-        If no scored token would read a quantized one: that is no measurement of a quantized cache.
-    """
-    for fitted in schemes:
-        needed = fitted[0].scheme.sink + fitted[0].scheme.recent
-        if not needed < first < token_ids.size:
-            raise SpecError(
-                f"tokens {first} … {token_ids.size} are not allowed: cache not exercised before token {needed + 1}"
-            )
-    plain = run_model(loaded, token_ids)
-    log_p = _log_softmax(plain.logits[first - 1 : -1])
-    results = []
-    for fitted in schemes:
-
-        def attend(layer_idx: int, q: Any, k: Any, v: Any, scaling: float, fitted: Any = fitted) -> Any:
-            import torch  # noqa: PLC0415
-
-            layer = fitted[layer_idx]
-            keys, values = layer.quantize_all(k[0].numpy(), v[0].numpy())
-            quantized = torch.from_numpy(keys)[None], torch.from_numpy(values)[None]
-            if torch.equal(quantized[0], k) and torch.equal(quantized[1], v):
-                raise SpecError(
-                    f"layer {layer_idx}: the quantized cache is the exact one: nothing was quantized"
-                )
-            scheme = layer.scheme
-            return windowed_attention(q, (k, v), quantized, scaling, scheme.sink, scheme.recent)
-
-        with use_attention(loaded, attend):
-            run = run_model(loaded, token_ids)
-        log_q = _log_softmax(run.logits[first - 1 : -1])
-        targets = token_ids[first:, None].astype(np.int64)
-        results.append(
-            ModelErrors(
-                perplexity=math.exp(-np.take_along_axis(log_q, targets, axis=1).mean()),
-                reference_perplexity=math.exp(-np.take_along_axis(log_p, targets, axis=1).mean()),
-                divergence=float((np.exp(log_p) * (log_p - log_q)).sum(axis=1, dtype=np.float64).mean()),
-                residual=np.array(
-                    [
-                        np.square(one - other, dtype=np.float64).sum()
-                        / np.square(other, dtype=np.float64).sum()
-                        for one, other in zip(run.hidden, plain.hidden, strict=True)
-                    ]
-                ),
-                first=first,
-                tokens=token_ids.size,
-            )
-        )
-    return results
+    """Return what schemes, each fitted to all layers, do to a model on one sequence; see `ModelReference`."""
+    reference = ModelReference(loaded, token_ids, first)
+    return [reference.errors(fitted) for fitted in schemes]
 
 
-def _log_softmax(logits: "npt.NDArray[np.float32]") -> "npt.NDArray[np.float32]":
-    shifted: npt.NDArray[np.float32] = logits - logits.max(axis=1, keepdims=True)
-    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)
-    return shifted
+def _log_softmax(logits: "Float32Array") -> "Float32Array":
+    """Return log softmax along the last axis; the logits are used up."""
+    logits -= logits.max(axis=1, keepdims=True)
+    logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)
+    return logits

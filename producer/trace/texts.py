@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["SequenceInfo", "passages", "require_disjoint"]
 
 _MIN_CHARACTERS = 24
+# A ruler of dashes is no passage, whatever its length.
+_MIN_LETTERS = 12
 _DIGEST_CHARACTERS = 16
 
 
@@ -46,8 +48,8 @@ class SequenceInfo:
 def passages(text: str) -> tuple[str, ...]:
     """Return short digests of the passages of a text, sorted, without repeats.
 
-    A passage is a line of at least 24 characters, with its case folded and runs of white space made one space, so
-    that a prompt that was wrapped or indented anew is still the same.
+    A passage is a line of at least 24 characters, 12 of them letters or digits, with its case folded and runs of white
+    space made one space, so that a prompt that was wrapped or indented anew is still the same.
     """
     lines = (re.sub(r"\s+", " ", line).strip().casefold() for line in text.splitlines())
     return tuple(
@@ -55,7 +57,7 @@ def passages(text: str) -> tuple[str, ...]:
             {
                 hashlib.sha256(line.encode()).hexdigest()[:_DIGEST_CHARACTERS]
                 for line in lines
-                if len(line) >= _MIN_CHARACTERS
+                if len(line) >= _MIN_CHARACTERS and sum(map(str.isalnum, line)) >= _MIN_LETTERS
             }
         )
     )

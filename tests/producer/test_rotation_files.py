@@ -10,8 +10,8 @@ import pytest
 
 from producer.errors import ExtraMissingError, FileFormatError, SpecError
 from producer.rotation import oscar_files
-from producer.rotation.dense import DenseRotation, build_hadamard
-from producer.rotation.files import LayerRotations, read_rotations, write_rotations
+from producer.rotation.dense import DenseRotation, InvertibleTransform, build_hadamard
+from producer.rotation.files import LayerRotations, read_metadata, read_transforms, write_transforms
 from producer.rotation.oscar import build_oscar
 from producer.rotation.oscar_files import read_oscar_rotations, write_oscar_rotations
 from tests.regen import torch_files
@@ -132,26 +132,52 @@ def layers(seed=0, heads=2):
     }
 
 
-def test_our_files_come_back_bit_for_bit(tmp_path):
+def pair(seed, heads=2, d=8):
+    """Matrices that are not orthogonal, and their inverses."""
+    matrices = (normal(seed, heads, d, d) + 4 * np.eye(d)).astype(np.float64)
+    return InvertibleTransform(
+        kind="balanced",
+        matrices=matrices.astype(F),
+        inverses=np.linalg.inv(matrices).astype(F),
+        composition="b_h",
+    )
+
+
+def invertible():
+    clips = (0.55, 0.95), (0.7, 1.0)
+    return {
+        index: LayerRotations(pair(10 + index), pair(20 + index), normal(index, 2, 8), *clips)
+        for index in range(2)
+    }
+
+
+@pytest.mark.parametrize("made", [layers, invertible])
+def test_our_files_come_back_bit_for_bit(tmp_path, made):
     pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
-    path, written = tmp_path / "r.safetensors", layers()
-    write_rotations(path, written)
-    read = read_rotations(path, 8, 2, 2)
+    path, written = tmp_path / "r.safetensors", made()
+    write_transforms(path, written, {"more": "text"})
+    read = read_transforms(path, 8, 2, 2)
+    assert read_metadata(path)["more"] == "text"
     assert [file.name for file in tmp_path.iterdir()] == ["r.safetensors"]
     for index, layer in written.items():
         for side in ("key", "value"):
             one, other = getattr(layer, side), getattr(read[index], side)
+            assert type(one) is type(other)
             assert (one.matrices == other.matrices).all()
+            assert (one.inverses == other.inverses).all()
             assert (one.kind, one.composition, one.sha256) == (other.kind, other.composition, other.sha256)
-    assert (read[0].key_mean == written[0].key_mean).all()
-    assert read[1].key_mean is None
+        assert (layer.key_clips, layer.value_clips) == (read[index].key_clips, read[index].value_clips)
+        assert (layer.key_mean is None) == (read[index].key_mean is None)
+        assert layer.key_mean is None or (layer.key_mean == read[index].key_mean).all()
+    if made is layers:
+        assert read[0].key.eigenvalues.tolist() == written[0].key.eigenvalues.tolist()
 
 
-def altered(tmp_path, change, metadata=None):
+def altered(tmp_path, change, metadata=None, made=invertible):
     import safetensors.numpy  # noqa: PLC0415 - an extra
 
     path = tmp_path / "r.safetensors"
-    write_rotations(path, layers())
+    write_transforms(path, made())
     with safetensors.safe_open(path, framework="np") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         held = file.metadata()
@@ -160,52 +186,114 @@ def altered(tmp_path, change, metadata=None):
     return path
 
 
+def exchange(*pairs):
+    def change(tensors):
+        for one, other in pairs:
+            tensors[one], tensors[other] = tensors[other], tensors[one]
+
+    return change
+
+
 def transpose(tensors):
-    name = "layer.1.key.rotation"
-    tensors[name] = np.ascontiguousarray(tensors[name].swapaxes(1, 2))
+    for part in ("matrix", "inverse"):
+        name = f"layer.1.key.{part}"
+        tensors[name] = np.ascontiguousarray(tensors[name].swapaxes(1, 2))
 
 
-def swap(tensors):
-    names = "layer.0.key.rotation", "layer.1.key.rotation"
-    tensors[names[0]], tensors[names[1]] = tensors[names[1]], tensors[names[0]]
+def reverse_heads(tensors):
+    for part in ("matrix", "inverse", "probe"):
+        name = f"layer.0.value.{part}"
+        tensors[name] = np.ascontiguousarray(tensors[name][::-1])
+
+
+def all_parts(one, other):
+    return exchange(*((f"{one}.{part}", f"{other}.{part}") for part in ("matrix", "inverse", "probe")))
+
+
+TURNS = "does not turn the probe as its writer's did"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (transpose, "layer.1.key.rotation does not turn the probe as its writer's did; it is transposed"),
-        (swap, "layer.0.key.rotation does not turn the probe as its writer's did$"),
-        (lambda t: t.pop("layer.1.value.rotation"), "tensor layer.1.value.rotation is missing"),
+        (transpose, f"layer.1.key.matrix {TURNS}; it is transposed"),
+        (all_parts("layer.0.key", "layer.1.key"), f"layer.0.key.matrix {TURNS}$"),
+        # Keys for values, probes and all: the file of the other side.
+        (all_parts("layer.0.key", "layer.0.value"), f"layer.0.key.matrix {TURNS}; it is that of values"),
+        (reverse_heads, f"layer.0.value.matrix {TURNS}$"),
+        (
+            exchange(("layer.0.key.inverse", "layer.0.value.inverse")),
+            r"layer.0.key.matrix: transform with max\|M M⁻¹",
+        ),
+        (lambda t: t.pop("layer.1.value.matrix"), "tensor layer.1.value.matrix is missing"),
+        (lambda t: t.pop("layer.1.value.probe"), "tensor layer.1.value.probe is missing"),
+        (lambda t: t.pop("layer.1.value.inverse"), "tensor layer.1.value.inverse is missing"),
         (lambda t: t["layer.0.key.mean"].fill(np.inf), "layer.0.key.mean holds NaN or infinity"),
+        (lambda t: t["layer.0.key.matrix"].fill(np.nan), "layer.0.key.matrix holds NaN or infinity"),
         (
             lambda t: t.update({"layer.0.key.mean": np.zeros((3, 8), F)}),
             r"shape \(3, 8\) is not allowed: float32, \(2, 8\)",
         ),
         (
-            lambda t: t["layer.0.value.rotation"].__imul__(F(1.01)),
-            r"layer.0.value.rotation: rotation with max\|R Rᵀ - I\|",
+            lambda t: t.update({"layer.0.key.matrix": np.zeros((2, 8, 8), np.float16)}),
+            "layer.0.key.matrix of dtype float16",
         ),
+        (
+            lambda t: t["layer.0.value.matrix"].__imul__(F(1.01)),
+            r"layer.0.value.matrix: transform with max\|M M⁻¹",
+        ),
+        (
+            lambda t: t["layer.1.key.clips"].fill(1.5),
+            r"layer.1.key.clips \[1.5, 1.5\] is not allowed: each 0 … 1",
+        ),
+        (
+            lambda t: t.update({"layer.2.key.mean": np.zeros((2, 8), F)}),
+            "layer.2.key.mean is not allowed: layers 0 … 1",
+        ),
+        # What no other check sees.
+        (exchange(("layer.0.key.mean", "layer.1.key.mean")), "the tensors are not those of their digest"),
+        (lambda t: t["layer.1.key.clips"].fill(0.9), "the tensors are not those of their digest"),
     ],
 )
 def test_witness_35_faults_of_our_files_are_refused(tmp_path, change, message):
     pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
     path = altered(tmp_path, change)
     with pytest.raises(FileFormatError, match=message):
-        read_rotations(path, 8, 2, 2)
+        read_transforms(path, 8, 2, 2)
+
+
+def test_an_orthogonal_matrix_needs_no_inverse_and_has_to_be_one(tmp_path):
+    pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
+    path = altered(tmp_path, lambda t: t["layer.0.value.matrix"].__imul__(F(1.01)), made=layers)
+    with pytest.raises(FileFormatError, match=r"layer.0.value.matrix: rotation with max\|R Rᵀ - I\|"):
+        read_transforms(path, 8, 2, 2)
+
+
+@pytest.mark.parametrize("shape", [(8, 2, 3), (8, 3, 2), (16, 2, 2)])
+def test_a_file_of_another_shape_is_refused(tmp_path, shape):
+    pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
+    path = tmp_path / "r.safetensors"
+    write_transforms(path, invertible())
+    with pytest.raises(FileFormatError, match=r"is missing|is not allowed: float32, "):
+        read_transforms(path, *shape)
 
 
 @pytest.mark.parametrize(
     ("metadata", "message"),
-    [({"format": "x"}, "format 'x' is not allowed"), ({"key_kind": "x"}, "key_kind 'x'")],
+    [
+        ({"format": "x"}, "format 'x' is not allowed"),
+        ({"key_kind": "x"}, "key_kind 'x'"),
+        ({"sha256": "00"}, "not those of their digest"),
+    ],
 )
 def test_files_of_another_format_are_refused(tmp_path, metadata, message):
     pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
     with pytest.raises(FileFormatError, match=message):
-        read_rotations(altered(tmp_path, lambda _t: None, metadata), 8, 2, 2)
+        read_transforms(altered(tmp_path, lambda _t: None, metadata), 8, 2, 2)
     path = tmp_path / "text"
     path.write_text("no tensors", encoding="utf-8")
     with pytest.raises(FileFormatError, match="not a safetensors file"):
-        read_rotations(path, 8, 2, 2)
+        read_transforms(path, 8, 2, 2)
 
 
 def test_layers_of_several_kinds_are_not_written(tmp_path):
@@ -213,9 +301,9 @@ def test_layers_of_several_kinds_are_not_written(tmp_path):
     mixed = layers()
     mixed[1] = LayerRotations(build_hadamard(8), mixed[1].value)
     with pytest.raises(
-        SpecError, match=r"key rotations of kinds .* are not allowed: one kind for all layers"
+        SpecError, match=r"key transforms of kinds .* are not allowed: one kind for all layers"
     ):
-        write_rotations(tmp_path / "r.safetensors", mixed)
+        write_transforms(tmp_path / "r.safetensors", mixed)
     assert not list(tmp_path.iterdir())
 
 
@@ -224,7 +312,7 @@ def test_without_the_extra_a_message_says_what_to_install(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ExtraMissingError, match=r"pip install 'kvint2eval\[trace\]'"):
-        write_rotations(tmp_path / "r.safetensors", layers())
+        write_transforms(tmp_path / "r.safetensors", layers())
     with pytest.raises(ExtraMissingError, match=r"pip install 'kvint2eval\[trace\]'"):
         write_oscar_rotations(tmp_path / "r.pt", {0: layers()[0].key}, "key", "qqt")
 

@@ -20,6 +20,7 @@ from tests.regen import (
     records,
     records_v2,
     schema,
+    scheme_table,
     testdata_page,
 )
 
@@ -62,6 +63,7 @@ def artifacts() -> Iterator[Artifact]:
     yield Artifact("docs/cli.md", pages.command)
     yield Artifact("testdata/vectors/fingerprints.json", dialect_fingerprints.render)
     yield Artifact("docs/producer-cli.md", producer_pages.command)
+    yield Artifact("docs/schemes.md", scheme_table.page)
     for name, data in pins.files().items():
         yield Artifact(f"testdata/pins/{name}", lambda data=data: data)
     for case in records.cases():

@@ -18,9 +18,9 @@ to standard error. Arguments are checked before any work starts.
 
 | code | meaning |
 |---|---|
-| 0 | done; all deterministic fields agree (`rederive`); nothing found (`audit`) |
-| 1 | a deterministic field disagrees (`rederive`); something found (`audit`); a program that is not pinned \
-(`kernels`) |
+| 0 | done; all fields agree (`rederive`, `evaluate --against`, `check`); nothing found (`audit`) |
+| 1 | a field disagrees (`rederive`, `evaluate --against`, `check`); something found (`audit`); a program \
+that is not pinned (`kernels`) |
 | 2 | could not judge: wrong usage, a file that cannot be read or written, no well-formed record, a \
 computation that is not known here, a size that does not fit |
 | 3 | delegate: the work is valid but needs CUDA, or the record's figures are modeled |

@@ -1,12 +1,14 @@
 """Traces, dumps and files that the tests make."""
 
+import hashlib
 import struct
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 
 from producer.trace.data import LayerTrace
-from producer.trace.files import ModelInfo, write_arrays, write_manifest
+from producer.trace.files import ModelInfo, write_arrays, write_manifest, write_token_ids
 from producer.trace.texts import SequenceInfo
 
 F = np.float32
@@ -56,6 +58,10 @@ def sequence(name, tokens, passages=()):
     return SequenceInfo(name, "cd" * 32, 0, tokens, name.encode().hex().ljust(64, "0"), tuple(passages))
 
 
+def token_ids(seed, tokens):
+    return np.random.default_rng(seed).integers(0, 300, tokens, dtype="<i4")
+
+
 def write_trace(folder, seed, *, sequences=2, tokens=400, info=INFO, passages=()):
     """A trace on disk."""
     folder.mkdir()
@@ -63,7 +69,15 @@ def write_trace(folder, seed, *, sequences=2, tokens=400, info=INFO, passages=()
         write_arrays(folder, layer_idx, None, {"w_o": weights(layer_idx, info)})
         for index in range(sequences):
             write_arrays(folder, layer_idx, index, layer_arrays(seed + 10 * index + layer_idx, tokens, info))
-    entries = [sequence(f"{folder.name}-{index}.txt", tokens, passages) for index in range(sequences)]
+    entries = [
+        replace(
+            sequence(f"{folder.name}-{index}.txt", tokens, passages),
+            token_ids_sha256=hashlib.sha256(token_ids(seed + index, tokens).tobytes()).hexdigest(),
+        )
+        for index in range(sequences)
+    ]
+    for index in range(sequences):
+        write_token_ids(folder, index, token_ids(seed + index, tokens))
     write_manifest(folder, info, entries, {"perplexity": 2.0})
     return folder
 

@@ -8,12 +8,13 @@ import sys
 import numpy as np
 import pytest
 
+from producer.candidates import TraceCalibration, from_calibration
 from producer.cli import main
 from producer.comparison import METRICS, compare_schemes
 from producer.errors import SpecError
 from producer.evaluation import head_errors
 from producer.schemes import SCHEMES, Scheme, fit_layer, get_scheme
-from producer.trace.files import ModelInfo, read_trace
+from producer.trace.files import read_trace
 from tests.producer.trace import made
 
 F = np.float32
@@ -21,6 +22,12 @@ F = np.float32
 
 def silent(_done, _total, _what):
     pass
+
+
+def compare(names, calibration, evaluation, processes=1, rivals=()):
+    fitted_on = TraceCalibration(calibration)
+    candidates = [from_calibration(SCHEMES[name], fitted_on, evaluation.model) for name in names]
+    return compare_schemes(candidates, evaluation, processes, silent, rivals)
 
 
 def by_hand(layer, keys, values, queries):
@@ -93,7 +100,7 @@ def test_wrong_arguments_are_refused(change, message):
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
 def test_every_scheme_keeps_its_windows_and_changes_the_rest(scheme):
     layer = made.layer(6, tokens=420)
-    fitted = fit_layer(scheme, [made.layer(7, tokens=300), made.layer(8, tokens=200)])
+    fitted = fit_layer(scheme, [made.layer(7, tokens=400), made.layer(8, tokens=200)])
     for side, x in ((fitted.keys(layer.k), layer.k), (fitted.values(layer.v), layer.v)):
         start, end = side.tokens.sink, side.tokens.sink + side.tokens.quantized
         assert (side.tokens.sink, side.tokens.total) == (64, 420)
@@ -131,11 +138,10 @@ def traces(tmp_path):
 
 def test_a_comparison_sums_what_its_layers_give(traces):
     calibration, evaluation = map(read_trace, traces)
-    schemes = [SCHEMES[name] for name in ("int2", "quarot-centred", "oscar")]
-    comparison = compare_schemes(schemes, calibration, evaluation, 1, silent)
+    comparison = compare(("int2", "quarot-centred", "oscar"), calibration, evaluation)
     assert comparison.figures.shape == (3, 6, 2, 2, 2)
     layer = evaluation.layer(1, 1)
-    fitted = fit_layer(schemes[2], [calibration.layer(1, 0)])
+    fitted = fit_layer(SCHEMES["oscar"], [calibration.layer(1, 0)])
     alone = head_errors(layer, fitted.keys(layer.k).values, fitted.values(layer.v).values)
     assert comparison.figures[2, 0, 1, 1].tolist() == alone.error.tolist()
     summary = comparison.summary(1)
@@ -143,7 +149,9 @@ def test_a_comparison_sums_what_its_layers_give(traces):
     assert parts == pytest.approx(summary["relative_error"], rel=1e-12)
     sums = comparison.figures.sum(axis=(2, 3, 4))
     assert summary["relative_error"] == pytest.approx(sums[1, 0] / sums[1, 4])
-    assert summary["int2_minus_scheme"]["low"] <= summary["int2_minus_scheme"]["mean"]
+    against = summary["versus"]["int2"]["relative_error"]
+    assert 0 < against["rival_minus_scheme"]["low"] <= against["rival_minus_scheme"]["mean"]
+    assert against["scheme_over_rival"]["mean"] == pytest.approx(summary["percent_of_int2"] / 100)
     assert comparison.summary(0)["percent_of_int2"] == 100
     assert comparison.percent_of_baseline(0) == pytest.approx(np.full((2, 2), 100))
     # 400 tokens: 80 of them in 2 + 64/32 bits, 320 in 16.
@@ -153,32 +161,26 @@ def test_a_comparison_sums_what_its_layers_give(traces):
 
 def test_processes_change_no_figure(traces):
     calibration, evaluation = map(read_trace, traces)
-    schemes = [SCHEMES["int2"], SCHEMES["oscar"]]
-    one, two = (compare_schemes(schemes, calibration, evaluation, count, silent) for count in (1, 2))
+    one, two = (compare(("int2", "oscar"), calibration, evaluation, count) for count in (1, 2))
     assert (one.figures == two.figures).all()
     assert one.stored_bytes == two.stored_bytes
 
 
 def test_what_would_mislead_is_refused(traces, tmp_path):
     calibration, evaluation = map(read_trace, traces)
-    int2 = [SCHEMES["int2"]]
     with pytest.raises(SpecError, match=r"contaminated: calibration text 'evaluation-0.txt'"):
-        compare_schemes(int2, evaluation, evaluation, 1, silent)
+        compare(("int2", "oscar"), evaluation, evaluation)
     with pytest.raises(SpecError, match="schemes without int2 are not allowed"):
-        compare_schemes([SCHEMES["oscar"]], calibration, evaluation, 1, silent)
+        compare(("oscar",), calibration, evaluation)
+    with pytest.raises(SpecError, match="schemes int2 more than once are not allowed: one name each"):
+        compare(("int2", "oscar", "int2"), calibration, evaluation)
+    with pytest.raises(SpecError, match="rival 'kivi' is not allowed: one of int2, oscar"):
+        compare(("int2", "oscar"), calibration, evaluation, rivals=("kivi",))
     short = read_trace(made.write_trace(tmp_path / "short", 0, tokens=383))
     with pytest.raises(
         SpecError, match=r"sequence of 383 tokens of 'short-0.txt' is not allowed: 384 at least"
     ):
-        compare_schemes(int2, calibration, short, 1, silent)
-    info = ModelInfo(
-        **{**{name: getattr(made.INFO, name) for name in ModelInfo.__slots__}, "weights_sha256": "ef" * 32}
-    )
-    other = read_trace(made.write_trace(tmp_path / "other", 0, info=info))
-    with pytest.raises(
-        SpecError, match=r"calibration of 'made' \(abababababab\) and evaluation of 'made' \(efef"
-    ):
-        compare_schemes(int2, calibration, other, 1, silent)
+        compare(("int2",), calibration, short)
     with pytest.raises(SpecError, match="no calibration sequence"):
         fit_layer(SCHEMES["oscar"], [])
 
@@ -221,7 +223,10 @@ def test_the_command_writes_figures_and_a_picture(traces, tmp_path, capsys):
     [
         (["--scheme", "best"], "scheme 'best' is not allowed: one of int2, int2-clip"),
         (["--plot", "x.pdf"], "its ending must be one of .svg, .png"),
-        (["--model", "x"], "--model and --text are not allowed without each other"),
+        (["--model", "x"], "model x is not allowed: there is no such file"),
+        (["--state", "x"], "--state without --model is not allowed"),
+        (["--tolerance", "1"], "tolerance 1.0 is not allowed: 0 or more, below 1"),
+        (["--fitted", "a=nowhere"], "nowhere"),
         (["--processes", "0"], "processes 0 is not allowed"),
         (["-o", "nowhere/x.json"], "there is no folder nowhere"),
         (["--trace", "nowhere"], "not a trace, trace.json cannot be read"),

@@ -174,3 +174,5 @@ def test_the_same_tokens_are_the_same_text():
 
 def test_short_lines_are_no_passages():
     assert passages("}\n\nreturn 0;\n") == ()
+    assert passages("=" * 80 + "\n" + "-- " * 30) == ()
+    assert len(passages("=" * 12 + "123456789012")) == 1

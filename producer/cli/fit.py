@@ -1,0 +1,59 @@
+"""`kvint2eval-producer fit`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from producer.cli.common import ProgressBar, add_command
+
+if TYPE_CHECKING:
+    import argparse
+
+    from producer.cli.common import Subcommands
+
+__all__ = ["add"]
+
+
+def add(commands: "Subcommands") -> None:
+    """Add the subcommand."""
+    command = add_command(
+        commands,
+        "fit",
+        "Fit a scheme to a calibration trace and write its transforms to a file. The file holds the matrices with "
+        "their inverses, key means and clip ratios of all layers, the scheme with the fingerprints of its quantizers, "
+        "and the digests of the model and of the calibration texts.",
+        run,
+    )
+    command.add_argument(
+        "--calibration", required=True, type=Path, metavar="DIR", help="trace that the scheme is fitted to"
+    )
+    command.add_argument(
+        "--scheme", default="balanced", metavar="NAME", help="a scheme of docs/schemes.md (default: balanced)"
+    )
+    command.add_argument("--processes", type=int, metavar="N", help="cores to use (default: all)")
+    command.add_argument("-o", "--output", required=True, type=Path, metavar="FILE", help="file to write")
+
+
+def run(arguments: "argparse.Namespace") -> int:
+    """Fit a scheme."""
+    from producer.backend.cpu import default_workers  # noqa: PLC0415
+    from producer.errors import SpecError  # noqa: PLC0415
+    from producer.files import require_writable  # noqa: PLC0415
+    from producer.fitted import write_fitted  # noqa: PLC0415
+    from producer.fitting import fit_trace, notes  # noqa: PLC0415
+    from producer.schemes import get_scheme  # noqa: PLC0415
+    from producer.trace.files import read_trace  # noqa: PLC0415
+
+    require_writable(arguments.output)
+    processes = default_workers() if arguments.processes is None else arguments.processes
+    if processes < 1:
+        raise SpecError(f"processes {processes} is not allowed: at least 1")
+    scheme = get_scheme(arguments.scheme)
+    fitted = fit_trace(scheme, read_trace(arguments.calibration), processes, ProgressBar())
+    # A refinement takes a `Fitted` and gives another one; its place is here, before the file is written.
+    write_fitted(arguments.output, fitted)
+    for note in notes(fitted):
+        print(f"note: {note}", file=sys.stderr)
+    model = fitted.model
+    print(f"{scheme.name} for {model.name}: {model.num_layers} layers, {model.num_kv_heads} KV heads")
+    return 0

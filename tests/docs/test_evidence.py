@@ -1,0 +1,41 @@
+"""The published comparisons say what their figures say, and the campaign's table is whole."""
+
+import hashlib
+import json
+
+import pytest
+
+from producer.comparison_check import check_comparison
+from producer.schemes import SCHEMES
+from tests.evidence.texts import made, table
+from tests.helpers import TESTDATA
+
+PUBLISHED = sorted({*TESTDATA.glob("runs/*schemes*.json"), *TESTDATA.glob("runs/*balanced*.json")})
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
+def test_every_published_summary_follows_from_its_figures(path):
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if content["format"] == "kvint2eval-comparison-v1":
+        pytest.skip("summaries alone were kept in v1: there are no figures to compute them from")
+    assert check_comparison(content) == []
+
+
+def test_the_table_of_texts_is_whole():
+    plan = table()
+    texts = {entry["name"]: entry for entry in plan["text"]}
+    assert len(texts) == len(plan["text"])
+    assert all(len(entry["sha256"]) == 64 for entry in texts.values())
+    fitted_to = {name for one in plan["calibration"].values() for name in one["texts"]}
+    judged_on = set(plan["evaluation"]["texts"])
+    assert not fitted_to & judged_on
+    assert fitted_to | judged_on == set(texts)
+    for one in plan["calibration"].values():
+        assert len(one["texts"]) * one["sequences"] == 2
+    assert set(plan["campaign"]["schemes"]) <= set(SCHEMES)
+    assert set(plan["campaign"]["rivals"]) <= set(plan["campaign"]["schemes"])
+
+
+def test_the_needles_are_those_of_the_table(tmp_path):
+    (entry,) = [entry for entry in table()["text"] if entry["origin"] == "made"]
+    assert hashlib.sha256(made(entry, tmp_path)).hexdigest() == entry["sha256"]

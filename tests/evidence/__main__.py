@@ -1,0 +1,93 @@
+"""`python -m tests.evidence TEXTS_DIR WORK_DIR --model PATH`: the campaign, step by step; done steps are not repeated.
+
+Gathers the texts, captures traces, fits every scheme to every calibration set, and evaluates each set's files on all
+evaluation texts, with the model. Writes testdata/runs/balanced-SET.json. An interrupted run goes on where it ended.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from producer.cli import main as producer
+from producer.files import write_text
+from producer.trace.files import read_trace
+from producer.trace.texts import require_disjoint
+from tests.evidence.texts import gather, table
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = ROOT / "testdata" / "runs"
+
+
+def step(*words: object) -> None:
+    """Run a command of the producer, or end."""
+    arguments = [str(word) for word in words]
+    print("kvint2eval-producer", *arguments, flush=True)
+    code = producer(arguments)
+    if code:
+        sys.exit(code)
+
+
+def capture(model: Path, folder: Path, texts: list[Path], tokens: int, sequences: int) -> Path:
+    """Return a trace, captured unless it is there."""
+    if not (folder / "trace.json").exists():
+        each = [word for path in texts for word in ("--text", path)]
+        step("trace", "--model", model, *each, "--tokens", tokens, "--sequences", sequences, "-o", folder)
+    return folder
+
+
+def main(words: list[str]) -> int:
+    """Run what is left of the campaign."""
+    parser = argparse.ArgumentParser(prog="python -m tests.evidence", description=__doc__)
+    parser.add_argument("texts", type=Path, help="folder of the texts; those that are missing are gathered")
+    parser.add_argument("work", type=Path, help="folder of traces, fitted files and states")
+    parser.add_argument("--model", required=True, type=Path, help="folder of a model, or a GGUF file")
+    parser.add_argument("--set", action="append", help="a calibration set; may be repeated (default: all)")
+    parser.add_argument("--output", type=Path, default=RUNS, help="folder of the comparisons")
+    arguments = parser.parse_args(words)
+    plan = table()
+    texts = gather(arguments.texts)
+    tokens = plan["evaluation"]["tokens"]
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    evaluation = capture(
+        arguments.model,
+        arguments.work / "evaluation",
+        [texts[name] for name in plan["evaluation"]["texts"]],
+        tokens,
+        1,
+    )
+    sets = arguments.set or list(plan["calibration"])
+    traces = {}
+    for name in sets:
+        one = plan["calibration"][name]
+        files = [texts[text] for text in one["texts"]]
+        folder = arguments.work / f"calibration-{name}"
+        traces[name] = capture(arguments.model, folder, files, tokens, one["sequences"])
+        require_disjoint(read_trace(traces[name]).sequences, read_trace(evaluation).sequences)
+    for name, trace in traces.items():
+        _evaluate(arguments, plan["campaign"], name, trace, evaluation)
+    return 0
+
+
+def _evaluate(
+    arguments: argparse.Namespace, campaign: dict, name: str, calibration: Path, evaluation: Path
+) -> None:
+    """Fit all schemes to one calibration set and write their comparison."""
+    output = arguments.output / f"balanced-{name}.json"
+    if output.exists():
+        return
+    fitted = []
+    for scheme in campaign["schemes"]:
+        path = arguments.work / f"{scheme}@{name}.safetensors"
+        if not path.exists():
+            step("fit", "--calibration", calibration, "--scheme", scheme, "-o", path)
+        fitted += ["--fitted", f"{scheme}@{name}={path}"]
+    rivals = [word for rival in campaign["rivals"] for word in ("--rival", f"{rival}@{name}")]
+    state = arguments.work / "runs.jsonl"
+    options = ["--first-token", campaign["first_token"], "--state", state, "-o", arguments.work / output.name]
+    step("evaluate", "--trace", evaluation, *fitted, *rivals, "--model", arguments.model, *options)
+    step("check", arguments.work / output.name)
+    write_text(output, (arguments.work / output.name).read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
