@@ -30,8 +30,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "weights": get_args(Weights),
 }
 
-#: Kind of a transform that was trained from any start.
-_REFINED = "optr"
+#: Kinds of transforms that were learned from any start.
+_REFINED = {"optr", "optr-general"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def _require_consistent(where: str, layer: FittedLayer) -> None:
                 f"{where} has {found} by head for {side}s, but the scheme's clips are {scheme.clips}"
             )
         named = getattr(scheme, f"{side}_rotation")
-        if kind not in {named.removesuffix("-layer"), _REFINED}:
+        if kind not in {named.removesuffix("-layer"), *_REFINED}:
             raise FileFormatError(
                 f"{where} has {side} transforms of kind {kind}, but the scheme's are {named}"
             )

@@ -31,6 +31,8 @@ examples:
   kvint2eval-producer evaluate --calibration calibration --trace evaluation -o schemes.json
   kvint2eval-producer check schemes.json
   kvint2eval-producer fit --calibration calibration --scheme balanced -o balanced.safetensors
+  kvint2eval-producer fit --calibration calibration --scheme oscar-centred --refine optr-paper --held-out held-out \\
+      --state optr-state -o optr.safetensors
 """
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from producer.cli.common import ProgressBar, add_command
+from producer.cli.refine import add_refine_options, check_refine_options, refine_fitted, require_refinement
 
 if TYPE_CHECKING:
     import argparse
@@ -32,6 +33,9 @@ def add(commands: "Subcommands") -> None:
     )
     command.add_argument("--processes", type=int, metavar="N", help="cores to use (default: all)")
     command.add_argument("-o", "--output", required=True, type=Path, metavar="FILE", help="file to write")
+    add_refine_options(command)
+    # A device that is not there ends as a delegation, which is printed as text.
+    command.set_defaults(format="text")
 
 
 def run(arguments: "argparse.Namespace") -> int:
@@ -49,11 +53,16 @@ def run(arguments: "argparse.Namespace") -> int:
     if processes < 1:
         raise SpecError(f"processes {processes} is not allowed: at least 1")
     scheme = get_scheme(arguments.scheme)
-    fitted = fit_trace(scheme, read_trace(arguments.calibration), processes, ProgressBar())
-    # A refinement takes a `Fitted` and gives another one; its place is here, before the file is written.
+    options = check_refine_options(arguments)
+    if options is not None:
+        require_refinement(arguments, scheme, options)
+    calibration = read_trace(arguments.calibration)
+    fitted = fit_trace(scheme, calibration, processes, ProgressBar())
+    if options is not None:
+        fitted = refine_fitted(arguments, options, fitted, calibration)
     write_fitted(arguments.output, fitted)
     for note in notes(fitted):
         print(f"note: {note}", file=sys.stderr)
     model = fitted.model
-    print(f"{scheme.name} for {model.name}: {model.num_layers} layers, {model.num_kv_heads} KV heads")
+    print(f"{fitted.scheme.name} for {model.name}: {model.num_layers} layers, {model.num_kv_heads} KV heads")
     return 0

@@ -33,7 +33,9 @@ __all__ = [
     "repeat_for_queries",
 ]
 
-Construction: TypeAlias = Literal["identity", "hadamard", "quarot", "oscar", "optr", "balanced"]
+Construction: TypeAlias = Literal[
+    "identity", "hadamard", "quarot", "oscar", "optr", "balanced", "optr-general"
+]
 
 #: Largest |R Rᵀ - I| of a matrix that was made in float64 or float32: rounding gives 10⁻⁷, bfloat16 2·10⁻³.
 ORTHOGONAL_BOUND = 1e-4
@@ -197,7 +199,7 @@ class InvertibleTransform(DenseTransform):
 
     Parameters
     ----------
-    kind : {"balanced"}
+    kind : {"balanced", "optr-general"}
         How it was made.
     matrices, inverses : float32, shape (1, d, d) or (num_kv_heads, d, d)
         Made read-only.

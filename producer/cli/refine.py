@@ -1,0 +1,152 @@
+"""What `fit` does with `--refine`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from producer.cli.common import ProgressBar
+
+if TYPE_CHECKING:
+    import argparse
+
+    from producer.fitted import Fitted
+    from producer.optr.learn import OptrResult
+    from producer.optr.options import OptrOptions
+    from producer.schemes import Scheme
+    from producer.trace.files import Trace
+
+__all__ = ["add_refine_options", "check_refine_options", "refine_fitted", "require_refinement"]
+
+_TUNING = ("learning_rate", "steps", "key_weight", "objective", "selection")
+
+
+def add_refine_options(command: "argparse.ArgumentParser") -> None:
+    """Add the options of a refinement."""
+    group = command.add_argument_group("refinement by OptR (docs/optr.md; needs torch, of the extra trace)")
+    group.add_argument(
+        "--refine",
+        choices=("optr-paper", "optr", "optr-general"),
+        help="learn corrections by the error of the attention output: the paper's recipe as published; rotations "
+        "with any option; any invertible transform",
+    )
+    group.add_argument(
+        "--held-out",
+        type=Path,
+        metavar="DIR",
+        help="trace whose losses choose each head's step; other tokens",
+    )
+    group.add_argument("--learning-rate", type=float, metavar="X", help="of Adam (default: the paper's 0.02)")
+    group.add_argument("--steps", type=int, metavar="N", help="of keys and of values each (default: 80)")
+    group.add_argument(
+        "--key-weight", type=float, metavar="X", help="of the error beside the divergence, λ_K (default: 1)"
+    )
+    group.add_argument(
+        "--objective",
+        choices=("output", "readout", "cache"),
+        help="what the error is of: after W_O, before it, of the cache (default: output)",
+    )
+    group.add_argument(
+        "--selection",
+        choices=("held-out", "last"),
+        help="the step that each head takes (default: held-out)",
+    )
+    group.add_argument(
+        "--device", default="cpu", metavar="NAME", help="of torch: cpu, cuda, cuda:N (default: cpu)"
+    )
+    group.add_argument(
+        "--state",
+        type=Path,
+        metavar="DIR",
+        help="keep the state here; an interrupted run is continued from it",
+    )
+    group.add_argument("--losses", type=Path, metavar="FILE", help="write losses and chosen steps as JSON")
+
+
+def check_refine_options(arguments: "argparse.Namespace") -> "OptrOptions | None":
+    """Return the options of a refinement, or None without one.
+
+    Raises
+    ------
+    SpecError
+        If options do not fit each other.
+    """
+    from producer.errors import SpecError  # noqa: PLC0415
+    from producer.files import require_writable  # noqa: PLC0415
+    from producer.optr.options import OptrOptions  # noqa: PLC0415
+
+    given = {name: getattr(arguments, name) for name in _TUNING if getattr(arguments, name) is not None}
+    others = [name for name in ("held_out", "state", "losses") if getattr(arguments, name) is not None]
+    if arguments.refine is None:
+        if given or others:
+            name = next(iter([*given, *others])).replace("_", "-")
+            raise SpecError(f"--{name} is not allowed without --refine")
+        return None
+    if arguments.refine == "optr-paper" and given:
+        name = next(iter(given)).replace("_", "-")
+        raise SpecError(f"--{name} is not allowed with --refine optr-paper: take --refine optr")
+    if arguments.losses is not None:
+        require_writable(arguments.losses)
+    return OptrOptions(
+        **given,
+        transform="general" if arguments.refine == "optr-general" else "orthogonal",
+        device=arguments.device,
+    )
+
+
+def require_refinement(arguments: "argparse.Namespace", scheme: "Scheme", options: "OptrOptions") -> None:
+    """Raise before any work when a refinement cannot be done.
+
+    Raises
+    ------
+    SpecError
+        If the scheme is none of the paper's with its recipe, or the choice by held-out losses has no trace.
+    BackendUnavailableError, ExtraMissingError
+        If torch cannot use the device, or is not installed.
+    """
+    from producer.errors import SpecError  # noqa: PLC0415
+    from producer.optr.library import require_device  # noqa: PLC0415
+    from producer.optr.refine import require_papers_scheme  # noqa: PLC0415
+
+    if arguments.refine == "optr-paper":
+        require_papers_scheme(scheme)
+    if options.selection == "held-out" and arguments.held_out is None:
+        raise SpecError("--refine needs --held-out DIR, or --selection last")
+    require_device(options.device)
+
+
+def refine_fitted(
+    arguments: "argparse.Namespace", options: "OptrOptions", fitted: "Fitted", calibration: "Trace"
+) -> "Fitted":
+    """Return a refined scheme, after writing its losses and its notes."""
+    from producer.files import write_text  # noqa: PLC0415
+    from producer.optr.refine import refine  # noqa: PLC0415
+    from producer.trace.files import read_trace  # noqa: PLC0415
+
+    held_out = None if arguments.held_out is None else read_trace(arguments.held_out)
+    refined, result = refine(fitted, (calibration, held_out), options, ProgressBar(), arguments.state)
+    for note in result.notes:
+        print(f"note: {note}", file=sys.stderr)
+    for line in _summary(result):
+        print(line)
+    if arguments.losses is not None:
+        content = {side: getattr(result, side).to_json() for side in ("key", "value")}
+        write_text(arguments.losses, json.dumps(content) + "\n")
+    return refined
+
+
+def _summary(result: "OptrResult") -> list[str]:
+    """Return a line a stage: how many heads moved, and losses of the start and of what came of it."""
+    import numpy as np  # noqa: PLC0415
+
+    lines = []
+    for side in ("key", "value"):
+        stage = getattr(result, side)
+        moved = int((stage.chosen > 0).sum())
+        first, last = (stage.training[..., place].mean() for place in (0, -1))
+        losses = f"training loss {first:.6g}, {last:.6g} after the last step"
+        if np.isfinite(stage.held_out).all():
+            before, least = stage.held_out[..., 0].mean(), stage.held_out.min(axis=-1).mean()
+            losses += f"; held out {before:.6g}, {least:.6g} at each head's best step"
+        lines.append(f"{side}s: {moved} of {stage.chosen.size} heads moved; {losses}")
+    return lines

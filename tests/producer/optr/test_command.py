@@ -1,0 +1,128 @@
+"""`fit --refine`: the file has what was learned, and what does not fit is refused before any work."""
+
+import json
+
+import numpy as np
+import pytest
+
+from producer.cli import main
+from producer.errors import SpecError
+from producer.fitted import read_fitted_file
+from producer.optr.refine import PAPER_SCHEME, require_papers_scheme
+from producer.schemes import SCHEMES
+from tests.producer.optr import made_optr
+from tests.producer.trace import made
+
+pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return [
+        str(made_optr.trace(tmp_path / name, seed, (360, 350), made.INFO).folder)
+        for name, seed in (("training", 1), ("held", 700))
+    ]
+
+
+def command(folders, tmp_path, *words, scheme="quarot-centred", refine="optr"):
+    fixed = ["fit", "--calibration", folders[0], "--scheme", scheme, "-o", str(tmp_path / "out.safetensors")]
+    return main([*fixed, "--processes", "1", *(["--refine", refine] if refine else []), *words])
+
+
+@pytest.mark.parametrize(
+    ("refine", "words", "message"),
+    [
+        (None, ["--steps", "3"], "--steps is not allowed without --refine"),
+        (None, ["--held-out", "x"], "--held-out is not allowed without --refine"),
+        (
+            "optr-paper",
+            ["--learning-rate", "0.001"],
+            "--learning-rate is not allowed with --refine optr-paper",
+        ),
+        ("optr", ["--learning-rate", "-1"], "learning_rate -1.0 is not allowed: 0 or above"),
+        ("optr", [], "--refine needs --held-out DIR, or --selection last"),
+        ("optr", ["--losses", "/none/x.json"], "output /none/x.json is not allowed"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(folders, tmp_path, capsys, refine, words, message):
+    assert command(folders, tmp_path, *words, refine=refine) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_the_papers_name_is_for_the_papers_schemes():
+    """Table A: group-wise affine INT2, clips 0.96 and 0.92, windows of 64 and 256; section 4.1: centred keys."""
+    assert [PAPER_SCHEME[name] for name in ("key_clip", "value_clip", "sink", "recent")] == [
+        0.96,
+        0.92,
+        64,
+        256,
+    ]
+    allowed = []
+    for name, scheme in SCHEMES.items():
+        try:
+            require_papers_scheme(scheme)
+        except SpecError as error:
+            assert f"scheme {name!r} is not allowed with optr-paper: " in str(error)  # noqa: PT017 - each has its own
+        else:
+            allowed.append(name)
+    assert {"quarot-centred", "oscar-centred"} <= set(allowed)
+    assert not {"quarot", "oscar", "centred", "balanced", "quarot-centred-midpoint"} & set(allowed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scheme", "refine", "kind"),
+    [("quarot-centred", "optr", "optr"), ("balanced", "optr-general", "optr-general")],
+)
+def test_the_file_has_what_was_learned(torch, folders, tmp_path, capsys, scheme, refine, kind):  # noqa: ARG001
+    losses = tmp_path / "losses.json"
+    words = ["--held-out", folders[1], "--steps", "4", "--learning-rate", "0.01", "--losses", str(losses)]
+    words += ["--state", str(tmp_path / "state")]
+    assert command(folders, tmp_path, *words, scheme=scheme, refine=refine) == 0
+    out = capsys.readouterr().out
+    assert f"{scheme}+{kind} for made: 2 layers, 2 KV heads\n" in out
+    fitted = read_fitted_file(tmp_path / "out.safetensors")
+    assert fitted.scheme.name == f"{scheme}+{kind}"
+    # What was chosen by counts as seen.
+    assert [sequence.name for sequence in fitted.calibration] == [
+        f"{folder}-{place}" for folder in ("training", "held") for place in (0, 1)
+    ]
+    found = json.loads(losses.read_text())
+    assert np.array(found["key"]["training"]).shape == (2, 2, 5)
+    assert found["key"]["checkpoints"] == [0, 4]
+    moved = int((np.array(found["key"]["chosen_step"]) > 0).sum())
+    assert f"keys: {moved} of 4 heads moved" in out
+    for layer in fitted.layers.values():
+        assert layer.rotations.key.kind == kind
+        assert layer.rotations.key_mean is not None
+    written = (tmp_path / "out.safetensors").read_bytes()
+    assert command(folders, tmp_path, *words, scheme=scheme, refine=refine) == 0
+    assert (tmp_path / "out.safetensors").read_bytes() == written
+
+
+@pytest.mark.slow
+def test_the_papers_recipe_takes_its_80_steps(torch, folders, tmp_path):  # noqa: ARG001
+    losses = tmp_path / "losses.json"
+    words = ["--held-out", folders[1], "--losses", str(losses)]
+    assert command(folders, tmp_path, *words, refine="optr-paper") == 0
+    assert read_fitted_file(tmp_path / "out.safetensors").scheme.name == "quarot-centred+optr"
+    found = json.loads(losses.read_text())
+    for side in ("key", "value"):
+        assert np.array(found[side]["training"]).shape == (2, 2, 81)
+        assert found[side]["checkpoints"] == [0, 20, 40, 60, 80]
+        assert set(np.ravel(found[side]["chosen_step"])) <= {0, 20, 40, 60, 80}
+
+
+@pytest.mark.slow
+def test_a_device_that_is_not_there_is_a_delegation(torch, folders, tmp_path, capsys):  # noqa: ARG001
+    assert command(folders, tmp_path, "--selection", "last", "--device", "cuda:77") == 3
+    assert capsys.readouterr().out.startswith("delegate")
+    assert command(folders, tmp_path, "--selection", "last", "--device", "tpu") == 2
+    assert "device 'tpu' is not allowed" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_rotation_is_needed_for_rotations(torch, folders, tmp_path, capsys):  # noqa: ARG001
+    assert command(folders, tmp_path, "--selection", "last", scheme="balanced") == 2
+    assert "it takes the option transform 'general'" in capsys.readouterr().err
