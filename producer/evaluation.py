@@ -5,17 +5,19 @@ quantized keys changed, and a value part, from quantized values under those weig
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from producer.errors import SpecError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from producer.arrays import Float32Array, Float64Array
     from producer.trace.data import LayerTrace
 
-__all__ = ["LAST_QUERIES", "HeadErrors", "OutputErrors", "head_errors"]
+__all__ = ["LAST_QUERIES", "HeadErrors", "OutputErrors", "head_errors", "last_outputs"]
 
 #: Query positions at the end of a sequence over which errors are taken.
 LAST_QUERIES = 64
@@ -153,3 +155,28 @@ def head_errors(
 ) -> HeadErrors:
     """Return the errors of one layer and sequence for one cache; see `OutputErrors`."""
     return OutputErrors(layer, num_queries).of(keys, values)
+
+
+def last_outputs(
+    layer: "LayerTrace", dtype: "type[np.floating[Any]]", num_queries: int = LAST_QUERIES
+) -> "npt.NDArray[np.floating[Any]]":
+    """Return the projected outputs of the last queries, head by head, shape (num_heads, num_queries, hidden_size).
+
+    Parameters
+    ----------
+    layer : LayerTrace
+        With output weights.
+    dtype : type
+        Of all arithmetic and of the outputs: `numpy.float32` or `numpy.float64`.
+    num_queries : int
+        Last positions, at most the number of tokens.
+    """
+    first = layer.seq_len - num_queries
+    k, v = (np.repeat(x, layer.group, axis=0).astype(dtype) for x in (layer.k, layer.v))
+    scores = layer.q[:, first:].astype(dtype) @ k.swapaxes(-1, -2) * dtype(layer.scaling)
+    future = np.arange(layer.seq_len)[None, :] > np.arange(first, layer.seq_len)[:, None]
+    scores[:, future] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    outputs: npt.NDArray[np.floating[Any]] = weights @ v @ np.asarray(layer.w_o, dtype=dtype)
+    return outputs

@@ -50,26 +50,32 @@ def golden_inputs() -> "Float32Array":
     return rows.astype(np.float32)
 
 
-def fingerprint(dialect: "Dialect") -> str:
+def fingerprint(*dialects: "Dialect") -> str:
     """Return the fingerprint of a dialect, 64 hexadecimal digits.
 
     Parameters
     ----------
-    dialect : Dialect
-        The object that is used for the measurement.
+    *dialects : Dialect
+        The objects that are used for the measurement: one, or that of keys and then that of values where one
+        scheme groups them along different axes, as KIVI does.
 
     Notes
     -----
     SHA-256 over, for each ratio and each row as one group: the packed codes in the dialect's layout, its stored
     scalars in their order and the dequantized values, both as little-endian float32, a zero as +0. Where the dialect
     refuses a row, the ASCII text ``refused: SpecError`` or ``refused: DegenerateGroupError`` and a line feed stand
-    in their place. A dialect whose groups run along tokens takes a row as the tokens of one channel.
+    in their place. A dialect whose groups run along tokens takes a row as the tokens of one channel, and the ASCII
+    text ``groups along tokens`` and a line feed stand before all else: a row cannot tell the two axes apart. Of two
+    dialects the second follows the first.
     """
     digest = hashlib.sha256()
-    for ratio in GOLDEN_RATIOS:
-        for row in golden_inputs():
-            for part in _results(dialect, row, ratio):
-                digest.update(part)
+    for dialect in dialects:
+        if dialect.numerics.group_axis == "tokens":
+            digest.update(b"groups along tokens\n")
+        for ratio in GOLDEN_RATIOS:
+            for row in golden_inputs():
+                for part in _results(dialect, row, ratio):
+                    digest.update(part)
     return digest.hexdigest()
 
 

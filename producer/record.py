@@ -6,7 +6,9 @@ No other module of the producer imports `kvint2eval`.
 import dataclasses
 import hashlib
 import json
+import os
 import re
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +25,10 @@ from kvint2eval.contract.v1 import (
     Runtime,
 )
 from kvint2eval.contract.v2 import Record as RecordV2
-from kvint2eval.digest import sha256_hex, sha256_text_file
+from kvint2eval.digest import open_regular, sha256_hex, sha256_text_file
 from kvint2eval.errors import InputError
 from kvint2eval.inputs import read_record as read_record_bytes
+from kvint2eval.inputs import stream_lines
 from producer.environment import os_name
 from producer.errors import RecordError, SpecError
 from producer.spec import PROTOCOLS, PUBLISHED, ProtocolSpec, SliceSpec
@@ -46,9 +49,11 @@ __all__ = [
     "package_version",
     "parse_record",
     "read_record_file",
+    "read_record_lines",
     "record_text",
     "source_digest",
     "source_listing",
+    "verdict_words",
     "witness_of",
 ]
 
@@ -249,6 +254,39 @@ def read_record_file(path: str) -> "Record | RecordV2":
     except InputError as error:
         raise RecordError(str(error)) from error
     return parse_record(data)
+
+
+def read_record_lines(path: str) -> "list[Record | RecordV2]":
+    """Return the records of a JSON Lines file, of v1 or v2; empty lines are passed over.
+
+    Raises
+    ------
+    RecordError
+        If the file cannot be read, holds no record, or a line holds no well-formed one.
+    """
+    records = []
+    try:
+        with os.fdopen(open_regular(path), "rb") as stream:
+            for number, line in enumerate(chain.from_iterable(stream_lines(stream)), 1):
+                if not line.strip():
+                    continue
+                try:
+                    records.append(parse_record(line))
+                except RecordError as error:
+                    raise RecordError(f"{path}, line {number}: {error}") from error
+    except InputError as error:
+        raise RecordError(str(error)) from error
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror or error}") from error
+    if not records:
+        raise RecordError(f"{path}: found no record, allowed: one a line")
+    return records
+
+
+def verdict_words(data: bytes) -> tuple[str, str]:
+    """Return what the adjudicator says of a record: its outcome, and the finding's code or an empty text."""
+    verdict = adjudicate(data)
+    return str(verdict.outcome), "" if verdict.finding is None else verdict.finding.code
 
 
 def computation_of(record: Record) -> tuple[SliceSpec, ProtocolSpec]:

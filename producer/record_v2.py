@@ -1,49 +1,33 @@
-"""The bridge to contract v2: builds v2 records, reads them, and says which computation a record names."""
+"""Builds v2 records of runs on synthetic slices, and says which computation such a record names."""
 
 import dataclasses
-import json
-import platform
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from kvint2eval import __version__
-from kvint2eval.canonical_v2 import witness_v2
-from kvint2eval.contract.dialects import DIALECTS
-from kvint2eval.contract.v2 import CONTRACT_VERSION, Record
-from producer.environment import os_name
 from producer.errors import RecordError, SpecError
-from producer.fingerprint import fingerprint
-from producer.interval import MAX_TRIALS, paired_interval
-from producer.quantize import get_dialect
-from producer.record import PRODUCER_ID, RECIPE_ARTIFACT, source_digest
+from producer.interval import MAX_TRIALS
+from producer.record_parts import (
+    GRANULARITIES,
+    NULL_CHECK_BOUND,
+    OBJECTIVE,
+    RecordV2,
+    artifacts_json,
+    claim_json,
+    dialect_json,
+    environment_json,
+    sealed_v2,
+    summary_json,
+)
 from producer.rotation.digest import rotation_digest
 from producer.spec import PROTOCOLS, ProtocolSpec, SliceSpec
-from producer.stats import summarize
 
 if TYPE_CHECKING:
     from producer.backend.base import Backend
     from producer.protocol import Arm, RunResult
 
-__all__ = [
-    "CLAIM_LEVEL",
-    "CLAIM_RESAMPLES",
-    "RecordV2",
-    "build_record_v2",
-    "computation_of_v2",
-    "record_v2_text",
-    "require_v2",
-]
-
-RecordV2 = Record
-"""The model of a v2 record."""
-
-CLAIM_LEVEL = 0.95
-CLAIM_RESAMPLES = 1000
+__all__ = ["RecordV2", "build_record_v2", "computation_of_v2", "require_v2"]
 
 _DIALECT = "symmetric-absmax-clip"
 _GENERATOR = "kvint2eval-synthetic-slice-v1"
-_NULL_CHECK_BOUND = 1e-9
 
 
 def require_v2(protocol: ProtocolSpec) -> None:
@@ -69,20 +53,15 @@ def build_record_v2(result: "RunResult", backend: "Backend") -> dict[str, Any]:
     SpecError
         If the run did not keep its errors or null checks.
     """
-    record: dict[str, Any] = {
-        "contract_version": CONTRACT_VERSION,
-        "recipe": _recipe(result),
-        "workload": _workload(result.spec),
-        "protocol": _protocol(result, backend),
-        "environment": _environment(backend),
-        "artifacts": _artifacts(backend),
-        "evidence": "observed",
-        "measurements": _measurements(result),
-        "claims": [_claim(result)],
-        "witness_sha256": "",
-    }
-    # Whole numbers of the record are ints, all others floats: what a reader sees is what is sealed.
-    return record | {"witness_sha256": witness_v2(record)}
+    return sealed_v2(
+        recipe=_recipe(result),
+        workload=_workload(result.spec),
+        protocol=_protocol(result, backend),
+        environment=environment_json(backend),
+        artifacts=artifacts_json(backend),
+        measurements=_measurements(result),
+        claims=[_claim(result)],
+    )
 
 
 def _rotation_id(index: int) -> str:
@@ -91,9 +70,6 @@ def _rotation_id(index: int) -> str:
 
 def _recipe(result: "RunResult") -> dict[str, Any]:
     protocol = result.protocol
-    dialect = (
-        {"id": _DIALECT} | DIALECTS[_DIALECT] | {"fingerprint_sha256": fingerprint(get_dialect(_DIALECT))}
-    )
     rotations = []
     for arm in result.arms:
         digest = rotation_digest(arm.rotation)
@@ -110,16 +86,16 @@ def _recipe(result: "RunResult") -> dict[str, Any]:
         "method": "hadamard",
         "bits": 2,
         "group_size": protocol.group_size,
-        "key_granularity": "per-token-group",
-        "value_granularity": "per-token-group",
-        "dialect": dialect,
+        "key_granularity": GRANULARITIES["channels"],
+        "value_granularity": GRANULARITIES["channels"],
+        "dialect": dialect_json(_DIALECT),
         "key_centring": "none",
         "sink_tokens": 0,
         "recent_tokens": 0,
         "window_dtype": "float32",
         "clip_grid": result.grid,
         "clip_grid_size": len(result.grid),
-        "objective": "post-wo-attention-output-nmse",
+        "objective": OBJECTIVE,
         "baseline": _rotation_id(0),
         "rotations": rotations,
         "rotation_count": protocol.num_rotations + 1,
@@ -168,62 +144,13 @@ def _protocol(result: "RunResult", backend: "Backend") -> dict[str, Any]:
     }
 
 
-def _environment(backend: "Backend") -> dict[str, Any]:
-    runtime, described = backend.runtime, backend.describe()
-    is_cuda = runtime.name == "cuda"
-    return {
-        "runtime": runtime.name,
-        "os": os_name(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "cupy": described.get("cupy") if is_cuda else None,
-        "cuda": runtime.version if is_cuda else None,
-        "driver": described.get("driver") if is_cuda else None,
-        "gpu": runtime.gpu or None,
-        "gpu_memory_bytes": runtime.gpu_memory_bytes or None,
-        "compute_capability": described.get("compute_capability") if is_cuda else None,
-    }
-
-
-def _artifacts(backend: "Backend") -> list[dict[str, Any]]:
-    runtime = backend.runtime
-    listing = (
-        "a digest over the listing of all sources, which docs/producer-cli.md defines; rederive recomputes it"
-    )
-    rows = [
-        ("producer", PRODUCER_ID, __version__, source_digest(), listing),
-        (
-            "paper",
-            RECIPE_ARTIFACT.id,
-            RECIPE_ARTIFACT.version,
-            RECIPE_ARTIFACT.sha256,
-            "published elsewhere",
-        ),
-    ]
-    if runtime.name == "cuda":
-        why = "compiled when it ran; the kernel pins say what the compiler makes of the sources"
-        rows.append(("kernel", runtime.kernel, runtime.version, runtime.sha256, why))
-    return [
-        {
-            "role": role,
-            "id": name,
-            "version": version,
-            "path": None,
-            "text": False,
-            "sha256": digest,
-            "unbindable": why,
-        }
-        for role, name, version, digest, why in rows
-    ]
-
-
 def _measurements(result: "RunResult") -> dict[str, Any]:
     arms = [_arm(result, arm) for arm in result.arms]
     selected, spec = result.arms[result.selected], result.spec
     elements = 2 * spec.seq_len * spec.row_width
     return {
         "selected": _rotation_id(result.selected),
-        "null_check_bound": _NULL_CHECK_BOUND,
+        "null_check_bound": NULL_CHECK_BOUND,
         "null_checks": [{"rotation": _rotation_id(arm.index), "nmse": arm.null_nmse} for arm in result.arms],
         "arms": arms,
         "storage": {
@@ -239,7 +166,6 @@ def _arm(result: "RunResult", arm: "Arm") -> dict[str, Any]:
     errors = arm.errors
     if errors is None or arm.null_nmse is None:
         raise SpecError("the run kept no errors or null checks: a v2 record needs both")
-    summary = summarize(errors.nmse)
     return {
         "rotation": _rotation_id(arm.index),
         "clip_ratio": arm.clip_ratio,
@@ -248,11 +174,7 @@ def _arm(result: "RunResult", arm: "Arm") -> dict[str, Any]:
             "objective": arm.curve.objectives,
             "query_nmse": arm.calibration_nmse,
         },
-        "summary": {
-            "nmse_mean": summary.mean,
-            "nmse_stddev": summary.stddev,
-            "decode_us_median": float(np.median(arm.decode_us)),
-        },
+        "summary": summary_json(errors.nmse, arm.decode_us),
         "trials": {"query": _queries(result.protocol, arm.index)}
         | dataclasses.asdict(errors)
         | {"decode_us": arm.decode_us},
@@ -264,38 +186,8 @@ def _claim(result: "RunResult") -> dict[str, Any]:
     baseline, selected = (result.arms[index].errors for index in (0, result.selected))
     if baseline is None or selected is None:
         raise SpecError("the run kept no errors: a v2 record needs them")
-    differences = [one - other for one, other in zip(baseline.nmse, selected.nmse, strict=True)]
-    low, high = paired_interval(
-        baseline.nmse, selected.nmse, level=CLAIM_LEVEL, resamples=CLAIM_RESAMPLES, seed=result.spec.seed
-    )
-    return {
-        "metric": "output_nmse",
-        "candidate": _rotation_id(result.selected),
-        "baseline": _rotation_id(0),
-        "statistic": "mean-difference",
-        "value": summarize(differences).mean,
-        "low": low,
-        "high": high,
-        "method": "paired-percentile-bootstrap",
-        "level": CLAIM_LEVEL,
-        "resamples": CLAIM_RESAMPLES,
-        "seed": result.spec.seed,
-    }
-
-
-def record_v2_text(record: dict[str, Any]) -> str:
-    """Return a record as JSON with a line end, a column of numbers on one line: the bytes that `run` writes."""
-    return _laid_out(record, "") + "\n"
-
-
-def _laid_out(value: Any, indent: str) -> str:
-    deeper = indent + "  "
-    if isinstance(value, dict) and value:
-        rows = [f"{deeper}{json.dumps(name)}: {_laid_out(one, deeper)}" for name, one in value.items()]
-        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
-    if isinstance(value, list) and value and isinstance(value[0], dict | list):
-        return "[\n" + ",\n".join(f"{deeper}{_laid_out(one, deeper)}" for one in value) + f"\n{indent}]"
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    names = _rotation_id(0), _rotation_id(result.selected)
+    return claim_json(names, (baseline.nmse, selected.nmse), result.spec.seed)
 
 
 def computation_of_v2(record: RecordV2) -> tuple[SliceSpec, ProtocolSpec]:
@@ -308,6 +200,11 @@ def computation_of_v2(record: RecordV2) -> tuple[SliceSpec, ProtocolSpec]:
     """
     recipe, workload, protocol = record.recipe, record.workload, record.protocol
     synthetic = workload.synthetic
+    if workload.trace is not None:
+        raise RecordError(
+            "/workload/trace: found a trace, allowed: a synthetic slice; `rederive` runs a record of a trace again "
+            "with --calibration and --trace, and what an audit asks are rules of `kvint2eval adjudicate`"
+        )
     expected = (
         ("/workload/synthetic/generator", None if synthetic is None else synthetic.generator, (_GENERATOR,)),
         ("/recipe/dialect/id", None if recipe.dialect is None else recipe.dialect.id, (_DIALECT,)),

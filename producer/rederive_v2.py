@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from producer.protocol import run_protocol
-from producer.record_v2 import RecordV2, build_record_v2, computation_of_v2, record_v2_text
+from producer.record_parts import RecordV2, record_v2_text
+from producer.record_v2 import build_record_v2, computation_of_v2
 from producer.rederive import NMSE_TOLERANCE, Comparison
 
 if TYPE_CHECKING:

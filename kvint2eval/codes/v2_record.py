@@ -31,15 +31,15 @@ RECORD_ROWS: dict[str, tuple[Reason, int, str, str, str]] = {
     "group-size-not-divisor": (
         _QUANTIZATION,
         3,
-        "recipe.group_size does not divide the head dimension.",
-        "Choose a group size that fills a head: a ragged last group is another computation.",
+        "recipe.group_size does not fill the row, or the quantized tokens, that the dialect groups.",
+        "Choose a group size that fills them: a ragged last group is another computation.",
         "groups of 64 in a head of 96",
     ),
     "granularity-unknown": (
         _QUANTIZATION,
         3,
-        "The granularity of keys or values is not per-token-group.",
-        "v2 covers groups of channels within a token.",
+        "The granularity of keys or values is not that of the dialect.",
+        "v2 covers groups of channels within a token, and for KIVI's keys groups of tokens of a channel.",
         '"key_granularity": "per-channel"',
     ),
     "objective-unknown": (
@@ -199,7 +199,7 @@ RECORD_ROWS: dict[str, tuple[Reason, int, str, str, str]] = {
     "clip-grid-size": (
         _SEARCH,
         9,
-        "clip_grid_size is not the number of clip ratios, or there are fewer than three.",
+        "clip_grid_size is not the number of ratios, or they are fewer than three, or others than 1 without a clip.",
         "Keep every ratio that was searched.",
         '"clip_grid_size": 9 with five ratios',
     ),

@@ -57,23 +57,23 @@ class Dialect(_Closed):
     id: str
     """Name of the dialect in the registry, `kvint2eval.contract.dialects`."""
     clip_kind: str
-    """`range-multiplier` or `none`."""
+    """`range-multiplier`, `order-statistic`, `binary-search`, `midpoint-shrink` or `none`."""
     clip_scope: str
     """`group`, `row` or `none`: over which values a clip is taken."""
     zero_point: str
-    """`none`, `float` or `integer`."""
+    """`none`, `float`, `integer`, `minimum` or `mean`: what is stored beside the scale."""
     rounding: str
-    """`half-even` or `half-up`."""
+    """`half-even`, `half-up` or `thresholds`."""
     range_floor: Number
-    """What keeps the scale of a constant group above zero."""
+    """What keeps the scale of a constant group above zero; 0 where nothing does, or nothing has to."""
     metadata_dtype: str
-    """Type of a stored scale or zero point: `float32`, `float16` or `bfloat16`."""
+    """Type of a stored scalar: `float32`, `float16` or `bfloat16`."""
     metadata_scalars: UInt
-    """Stored scalars a group: 1 for a scale alone, 2 with a zero point."""
+    """Stored scalars a group: 1 for a scale alone, 2 with a zero point, minimum or mean."""
     dequantization_dtype: str
     """Type of the dequantization's arithmetic."""
     packing: str
-    """Order of the codes in a byte: `consecutive` or `quartered`."""
+    """Order of the codes in memory: `consecutive`, `quartered` or `int32`."""
     fingerprint_sha256: str
     """Digest of the dialect's codes, scales and outputs on the golden inputs that the project ships."""
 
@@ -84,13 +84,13 @@ class Rotation(_Closed):
     id: str
     """Name inside the record."""
     construction: str
-    """How it was made: `identity`, `hadamard`, `quarot`, `oscar` or `optr`."""
+    """How it was made: `identity`, `hadamard`, `signed-hadamard`, `quarot`, `oscar`, `optr` or `balanced`."""
     seed: UInt | None
     """Seed of its random part; null where it has none."""
     key_sha256: str
-    """SHA-256 of the float32 bytes of the key rotation, up to sign."""
+    """SHA-256 of the float32 bytes of the key rotation, up to sign, of all heads where each has its own."""
     value_sha256: str
-    """SHA-256 of the float32 bytes of the value rotation, up to sign."""
+    """The same of the value rotation."""
 
 
 class Recipe(_Closed):
@@ -101,9 +101,9 @@ class Recipe(_Closed):
     bits: UInt
     """Bits of a code: 2."""
     group_size: UInt
-    """Channels that share a scale; divides the head dimension."""
+    """Values that share a scale; divides the head dimension."""
     key_granularity: str
-    """`per-token-group`."""
+    """`per-token-group`, or `per-channel-group` where the dialect groups keys along tokens."""
     value_granularity: str
     """`per-token-group`."""
     dialect: Dialect | None
@@ -117,7 +117,7 @@ class Recipe(_Closed):
     window_dtype: str | None
     """Type in which they are kept: `float32`, `float16` or `bfloat16`."""
     clip_grid: tuple[Number, ...] | None
-    """Clip ratios of the search, falling, each in (0, 1]."""
+    """Clip ratios of the search, falling, each in (0, 1]; 1 alone where the dialect has no clip."""
     clip_grid_size: UInt | None
     """Number of clip ratios that were meant to be searched."""
     objective: str
@@ -187,9 +187,9 @@ class Protocol(_Closed):
     name: str | None
     """Name of the protocol."""
     calibration_queries: tuple[str, ...] | None
-    """Ids of the queries that the search read."""
+    """Ids of the queries, or sequences, that the search read."""
     evaluation_queries: tuple[str, ...] | None
-    """Ids of the queries of the trials, one a trial."""
+    """Ids of the queries, or sequences, of the trials, one a trial."""
     arms_share_queries: bool | None
     """Whether all arms saw the same queries."""
     selection_reads: str | None
@@ -285,7 +285,7 @@ class Trials(_Closed):
     """The trials of one arm, in columns of equal length."""
 
     query: tuple[str, ...]
-    """Id of the query."""
+    """Id of the query, or, of a trace, of the sequence whose last queries are one trial."""
     nmse: tuple[Number, ...]
     """numerator / (denominator + 1e-30)."""
     numerator: tuple[Number, ...]

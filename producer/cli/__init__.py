@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from producer.cli import audit, check, doctor, evaluate, export, fit, kernels, rederive, run, trace
+from producer.cli import audit, check, compare, doctor, evaluate, export, fit, kernels, rederive, run, trace
 from producer.cli.common import COULD_NOT_JUDGE, DELEGATE, INTERRUPTED, complain, print_delegation
 from producer.errors import BackendUnavailableError, ProducerError
 
@@ -18,7 +18,7 @@ _EPILOG = """\
 exit codes:
   0  done; all fields agree (rederive, evaluate --against, check); nothing found (audit)
   1  a field disagrees (rederive, evaluate --against, check); something found (audit);
-     a program that is not pinned (kernels)
+     a record that the adjudicator refuses (compare); a program that is not pinned (kernels)
   2  could not judge: wrong usage, a file that cannot be read or written, a size that does not fit
   3  delegate: the work is valid, but needs what is not here (CUDA), or the figures were modeled
 
@@ -33,6 +33,8 @@ examples:
   kvint2eval-producer fit --calibration calibration --scheme balanced -o balanced.safetensors
   kvint2eval-producer fit --calibration calibration --scheme oscar-centred --refine optr-paper --held-out held-out \\
       --state optr-state -o optr.safetensors
+  kvint2eval-producer compare --calibration calibration --trace evaluation --dialect oscar-prefill \\
+    --arm quarot --fitted balanced.safetensors -o records.jsonl
 """
 
 
@@ -57,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for subcommand in (run, rederive, audit, trace, evaluate, check, fit, export, doctor, kernels):
+    for subcommand in (run, rederive, audit, trace, fit, export, evaluate, check, compare, doctor, kernels):
         subcommand.add(commands)
     return parser
 

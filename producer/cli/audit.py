@@ -32,8 +32,16 @@ def run(arguments: "argparse.Namespace") -> int:
     from producer.audit import audit_record  # noqa: PLC0415
     from producer.backend import select_backend  # noqa: PLC0415
     from producer.computation import computation  # noqa: PLC0415
+    from producer.errors import RecordError  # noqa: PLC0415
     from producer.memory import require_memory  # noqa: PLC0415
 
+    if arguments.record.endswith(".jsonl"):
+        raise RecordError(
+            f"{arguments.record}: found JSON Lines, allowed: one record of a synthetic slice; of records of a trace "
+            "`kvint2eval adjudicate` holds what an audit asks (null checks, rotations that differ, one selection by "
+            "the calibration, the same queries, clip optima inside the grid, better than zeros), and `rederive` runs "
+            "them again with --calibration and --trace"
+        )
     record = read_judgeable(arguments)
     if record is None:
         return DELEGATE

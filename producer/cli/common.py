@@ -19,6 +19,7 @@ __all__ = [
     "add_backend_options",
     "add_command",
     "complain",
+    "is_judgeable",
     "print_delegation",
     "read_judgeable",
 ]
@@ -128,15 +129,22 @@ def read_judgeable(arguments: argparse.Namespace) -> "Record | RecordV2 | None":
     RecordError
         If the file cannot be read or holds no well-formed record.
     """
-    from producer.record import RecordV2, read_record_file  # noqa: PLC0415
+    from producer.record import read_record_file  # noqa: PLC0415
 
     record = read_record_file(arguments.record)
+    return record if is_judgeable(record, arguments) else None
+
+
+def is_judgeable(record: "Record | RecordV2", arguments: argparse.Namespace) -> bool:
+    """Return whether a record has a run to repeat; print the delegation where it has none."""
+    from producer.record import RecordV2  # noqa: PLC0415
+
     if record.evidence == "modeled":
         print_delegation(
             "the record's figures are modeled: there is no run to repeat", arguments, modeled=True
         )
-        return None
+        return False
     if isinstance(record, RecordV2) and record.measurements is None:
         print_delegation("the record holds no measurements: there is no run to repeat", arguments)
-        return None
-    return record
+        return False
+    return True

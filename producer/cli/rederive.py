@@ -2,9 +2,17 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from producer.cli.common import DELEGATE, ProgressBar, add_backend_options, add_command, read_judgeable
+from producer.cli.common import (
+    DELEGATE,
+    ProgressBar,
+    add_backend_options,
+    add_command,
+    is_judgeable,
+    read_judgeable,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -21,10 +29,25 @@ def add(commands: "Subcommands") -> None:
         commands,
         "rederive",
         "Compute again all that is deterministic in a record and compare field by field, a v2 record trial by trial. "
-        "Times, hardware and other artifacts' digests are only reported by a record, and are not compared.",
+        "Times, hardware and other artifacts' digests are only reported by a record, and are not compared. Records "
+        "of a trace, one or a JSON Lines file of them, are run again from the traces that they name.",
         run,
     )
-    command.add_argument("record", metavar="RECORD", help="the record's file")
+    command.add_argument("record", metavar="RECORD", help="the record's file; .jsonl for records of a trace")
+    command.add_argument(
+        "--calibration", type=Path, metavar="DIR", help="of a record of a trace: its calibration trace"
+    )
+    command.add_argument(
+        "--trace", type=Path, metavar="DIR", help="of a record of a trace: its evaluation trace"
+    )
+    command.add_argument(
+        "--fitted",
+        default=[],
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help="of a record of a trace: the file of an arm that was fitted; may be repeated",
+    )
     add_backend_options(command)
 
 
@@ -37,6 +60,12 @@ def run(arguments: "argparse.Namespace") -> int:
     from producer.rederive import rederive  # noqa: PLC0415
     from producer.rederive_v2 import rederive_v2  # noqa: PLC0415
 
+    if (
+        arguments.calibration is not None
+        or arguments.trace is not None
+        or arguments.record.endswith(".jsonl")
+    ):
+        return _run_traces(arguments)
     record = read_judgeable(arguments)
     if record is None:
         return DELEGATE
@@ -60,6 +89,55 @@ def run(arguments: "argparse.Namespace") -> int:
         print(f"{len(comparisons) - wrong} of {len(comparisons)} deterministic fields agree")
         for name, figures in basis.items():
             print(f"{_BASIS[name]}: {'; '.join(figures)}")
+    return 1 if wrong else 0
+
+
+def _run_traces(arguments: "argparse.Namespace") -> int:
+    """Run records of a trace again."""
+    from producer.backend.cpu import default_workers  # noqa: PLC0415
+    from producer.errors import RecordError, SpecError  # noqa: PLC0415
+    from producer.fitted_arms import read_arms  # noqa: PLC0415
+    from producer.record import read_record_file, read_record_lines  # noqa: PLC0415
+    from producer.record_trace import is_of_trace  # noqa: PLC0415
+    from producer.rederive_trace import rederive_traces  # noqa: PLC0415
+    from producer.trace.files import read_trace  # noqa: PLC0415
+
+    path = arguments.record
+    records = read_record_lines(path) if path.endswith(".jsonl") else [read_record_file(path)]
+    if not all(map(is_of_trace, records)):
+        raise RecordError(
+            f"{path}: found a record of no trace, allowed: v2 records of a trace, with these options"
+        )
+    if arguments.calibration is None or arguments.trace is None:
+        raise SpecError(f"{path}: --calibration and --trace are needed: its records are of a trace")
+    judgeable = [record for record in records if is_judgeable(record, arguments)]
+    if len(judgeable) != len(records):
+        return DELEGATE
+    processes = default_workers() if arguments.threads is None else arguments.threads
+    if processes < 1:
+        raise SpecError(f"threads {processes} is not allowed: at least 1")
+    traces = read_trace(arguments.calibration), read_trace(arguments.trace)
+    fitted = read_arms(arguments.fitted, traces[1])
+    done = rederive_traces(
+        judgeable,  # type: ignore[arg-type]
+        *traces,
+        processes=processes,
+        progress=ProgressBar(),
+        fitted=fitted,
+    )
+    fields = [(number, each) for number, one in enumerate(done, 1) for each in one.rederived]
+    wrong = [(number, each) for number, each in fields if not each.agrees]
+    basis = {"recomputed": done[0].recomputed, "reported": done[0].reported}
+    if arguments.format == "json":
+        rows = [{"record": number, **dataclasses.asdict(each)} for number, each in fields]
+        print(json.dumps({"agrees": not wrong, "records": len(done), "fields": rows, **basis}))
+        return 1 if wrong else 0
+    for number in sorted({number for number, _ in wrong}):
+        print(f"record {number}:")
+        print_table([each for place, each in wrong if place == number])
+    print(f"{len(fields) - len(wrong)} of {len(fields)} deterministic fields of {len(done)} records agree")
+    for name, figures in basis.items():
+        print(f"{_BASIS[name]}: {'; '.join(figures)}")
     return 1 if wrong else 0
 
 

@@ -189,7 +189,8 @@ def write_v2(result: "RunResult", backend: Any, arguments: "argparse.Namespace")
     """Write plot and, last, the v2 record; return the record's text."""
     from producer.files import temporary_beside, write_text  # noqa: PLC0415
     from producer.plot import plot_run  # noqa: PLC0415
-    from producer.record_v2 import build_record_v2, record_v2_text  # noqa: PLC0415
+    from producer.record_parts import record_v2_text  # noqa: PLC0415
+    from producer.record_v2 import build_record_v2  # noqa: PLC0415
 
     text = record_v2_text(build_record_v2(result, backend))
     if arguments.plot is not None:

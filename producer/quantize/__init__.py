@@ -16,7 +16,16 @@ from producer.quantize.rotatekv import RotateKV
 from producer.quantize.symmetric import SymmetricAbsmaxClip
 from producer.quantize.turboquant import TurboQuantKey, TurboQuantValue
 
-__all__ = ["DIALECTS", "Dialect", "Numerics", "Quantized", "get_dialect", "symmetric_absmax_clip"]
+__all__ = [
+    "DIALECTS",
+    "PAIRS",
+    "Dialect",
+    "Numerics",
+    "Quantized",
+    "get_dialect",
+    "get_pair",
+    "symmetric_absmax_clip",
+]
 
 _ALL: tuple[Dialect, ...] = (
     SymmetricAbsmaxClip(),
@@ -38,6 +47,9 @@ _ALL: tuple[Dialect, ...] = (
 
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
 
+#: One name for two dialects that differ in the group axis alone: of keys, of values.
+PAIRS: dict[str, tuple[str, str]] = {"kivi": ("kivi-key", "kivi-value")}
+
 
 def get_dialect(name: str) -> Dialect:
     """Return a dialect by its name.
@@ -50,3 +62,15 @@ def get_dialect(name: str) -> Dialect:
     if name not in DIALECTS:
         raise SpecError(f"dialect {name!r} is not allowed: one of {', '.join(DIALECTS)}")
     return DIALECTS[name]
+
+
+def get_pair(name: str) -> tuple[Dialect, Dialect]:
+    """Return the dialects of keys and of values by one name, that of a dialect or of a pair.
+
+    Raises
+    ------
+    SpecError
+        If there is none of that name.
+    """
+    key, value = PAIRS.get(name, (name, name))
+    return get_dialect(key), get_dialect(value)

@@ -4,6 +4,10 @@ The expected effect of quantization errors on attention is a sum over pairs of a
 weight (E35): F(P) = Σ w_ts (q_t P⁻¹ q_tᵀ)(k_s P k_sᵀ), P = M Mᵀ. It is convex along the geodesics of positive definite
 matrices, and P that balances the covariances weighted at P itself is where it is least. Those are found by repeated
 balancing; a step that does not lower F is halved along its geodesic.
+
+Few tokens carry most of the weight, so covariances weighted alone follow the calibration texts. With a shrinkage a the
+objective is (1 - a)·F/F₀ + a·T/T₀, where T = tr(P Σ_k)·tr(P⁻¹ Σ_q) is the plain product and F₀, T₀ are the values at
+the start (E37). T is a sum of the same form with all weights equal, so convexity holds.
 """
 
 from dataclasses import dataclass
@@ -71,8 +75,9 @@ def weighted_balance(
     start: "tuple[Float64Array, Float64Array]",
     ridge: float = RIDGE,
     steps: int = STEPS,
+    shrinkage: float = 0.0,
 ) -> "tuple[Float64Array, Float64Array, list[float]]":
-    """Return the covariances of one KV head, weighted at the last transform, and F before and after every step.
+    """Return the covariances of one KV head, weighted at the last transform, and the objective at every step.
 
     Parameters
     ----------
@@ -83,6 +88,8 @@ def weighted_balance(
     ridge : float
     steps : int
         At most so many.
+    shrinkage : float
+        Part a of the plain covariances, 0 … 1; the objective is then a sum of two ratios that begins at 1.
 
     Returns
     -------
@@ -93,17 +100,23 @@ def weighted_balance(
     Raises
     ------
     SpecError
-        If all weights are 0.
+        If all weights are 0, or the shrinkage is not within 0 … 1.
     """
+    if not 0 <= shrinkage <= 1:
+        raise SpecError(f"shrinkage {shrinkage!r} is not allowed: 0 … 1")
     matrix, inverse, _ = _balance(*start, ridge)
     value, of_rows, of_readers = _weigh(pairs, matrix, inverse)
     if not value > 0:
         raise SpecError("attention weights are not allowed: none is above 0, so no quantized token is read")
+    scales = (1.0, 0.0)
+    if shrinkage:
+        scales = ((1 - shrinkage) / value, shrinkage / _plain(start, matrix, inverse)[0])
+        value, of_rows, of_readers = _mixed(pairs, start, scales, (matrix, inverse))
     objectives = [value]
     for _ in range(steps):
         target = _balance(of_rows, of_readers, ridge)[:2]
         for _halving in range(_HALVINGS):
-            found = _weigh(pairs, *target)
+            found = _mixed(pairs, start, scales, target)
             if found[0] < objectives[-1]:
                 break
             target = _between((matrix, inverse), target)
@@ -145,6 +158,33 @@ def _weigh(
         of_rows += part.rows.T @ (part.rows * rows[:, None])
         of_readers += part.readers.T @ (part.readers * readers[:, None])
     return total, (of_rows + of_rows.T) / 2, (of_readers + of_readers.T) / 2
+
+
+def _plain(
+    start: "tuple[Float64Array, Float64Array]", matrix: "Float64Array", inverse: "Float64Array"
+) -> "tuple[float, Float64Array, Float64Array]":
+    """Return T and the covariances of rows and readers that its gradient has, at M."""
+    rows = float(np.vdot(matrix, start[0] @ matrix))
+    readers = float(np.vdot(inverse.T, start[1] @ inverse.T))
+    return rows * readers, start[0] * readers, start[1] * rows
+
+
+def _mixed(
+    pairs: "Sequence[Pairs]",
+    start: "tuple[Float64Array, Float64Array]",
+    scales: tuple[float, float],
+    at: "tuple[Float64Array, Float64Array]",
+) -> "tuple[float, Float64Array, Float64Array]":
+    """Return s₀·F + s₁·T and the covariances of rows and readers that its gradient has, at M with M⁻¹."""
+    value, rows, readers = _weigh(pairs, *at)
+    if not scales[1]:
+        return value, rows, readers
+    plain = _plain(start, *at)
+    return (
+        scales[0] * value + scales[1] * plain[0],
+        scales[0] * rows + scales[1] * plain[1],
+        scales[0] * readers + scales[1] * plain[2],
+    )
 
 
 def _attention(layer: "LayerTrace", head: int, sink: int, recent: int) -> "tuple[Float32Array, Float32Array]":
@@ -203,6 +243,8 @@ def attention_covariances(
     stored: "Sequence[Float32Array]",
     start: "tuple[Float64Array, Float64Array]",
     windows: tuple[int, int],
+    ridge: float = RIDGE,
+    shrinkage: float = 0.0,
 ) -> "tuple[Float64Array, Float64Array]":
     """Return the attention-weighted covariances of a side, in the place of the plain ones.
 
@@ -217,6 +259,8 @@ def attention_covariances(
         The plain covariances of rows and of readers.
     windows : pair of int
         sink, recent.
+    ridge, shrinkage : float
+        As `weighted_balance`.
 
     Raises
     ------
@@ -240,5 +284,7 @@ def attention_covariances(
             else value_pairs(layer, head, sink, recent)
             for layer, keys in long
         ]
-        rows[head], readers[head], _ = weighted_balance(pairs, (start[0][head], start[1][head]))
+        rows[head], readers[head], _ = weighted_balance(
+            pairs, (start[0][head], start[1][head]), ridge, shrinkage=shrinkage
+        )
     return rows, readers

@@ -85,6 +85,21 @@ class Trace:
     sequences: tuple[SequenceInfo, ...]
     verification: dict[str, float]
 
+    @property
+    def manifest_sha256(self) -> str:
+        """SHA-256 of ``trace.json``, by which a record names the trace.
+
+        Raises
+        ------
+        FileFormatError
+            If it cannot be read any more.
+        """
+        path = self.folder / "trace.json"
+        try:
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise FileFormatError(f"{path}: cannot be read: {error.strerror}") from error
+
     def layer(self, layer_idx: int, sequence: int) -> LayerTrace:
         """Return one layer of one sequence.
 

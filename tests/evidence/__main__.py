@@ -5,6 +5,7 @@ evaluation texts, with the model. Writes testdata/runs/balanced-SET.json. An int
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -68,6 +69,42 @@ def main(words: list[str]) -> int:
     return 0
 
 
+def part(trace: Path, index: int) -> Path:
+    """Return a trace of one sequence of another, made of links."""
+    folder = trace.with_name(f"{trace.name}-{index}")
+    folder.mkdir(exist_ok=True)
+    own = f"sequence-{index:03d}"
+    for file in trace.iterdir():
+        if file.name == "trace.json" or ("sequence-" in file.name and own not in file.name):
+            continue
+        link = folder / file.name.replace(own, "sequence-000")
+        if not link.exists():
+            link.symlink_to(file.resolve())
+    content = json.loads((trace / "trace.json").read_text(encoding="utf-8"))
+    content["sequences"] = [content["sequences"][index]]
+    write_text(folder / "trace.json", json.dumps(content, indent=1) + "\n")
+    return folder
+
+
+def _fit(work: Path, campaign: dict, name: str, calibration: Path) -> list[str]:
+    """Fit all schemes to one calibration set and return the arguments that name their files."""
+    fitted = []
+    jobs = [(scheme, ["--calibration", calibration, "--scheme", scheme]) for scheme in campaign["schemes"]]
+    for job in campaign["refined"]:
+        words = ["--calibration", part(calibration, 0), "--held-out", part(calibration, 1)]
+        words += ["--scheme", job["scheme"], "--refine", job["refine"]]
+        if "learning_rate" in job:
+            words += ["--learning-rate", job["learning_rate"]]
+        words += ["--state", work / f"{job['name']}@{name}.state"]
+        jobs.append((job["name"], words))
+    for scheme, words in jobs:
+        path = work / f"{scheme}@{name}.safetensors"
+        if not path.exists():
+            step("fit", *words, "-o", path)
+        fitted += ["--fitted", f"{scheme}@{name}={path}"]
+    return fitted
+
+
 def _evaluate(
     arguments: argparse.Namespace, campaign: dict, name: str, calibration: Path, evaluation: Path
 ) -> None:
@@ -75,16 +112,13 @@ def _evaluate(
     output = arguments.output / f"balanced-{name}.json"
     if output.exists():
         return
-    fitted = []
-    for scheme in campaign["schemes"]:
-        path = arguments.work / f"{scheme}@{name}.safetensors"
-        if not path.exists():
-            step("fit", "--calibration", calibration, "--scheme", scheme, "-o", path)
-        fitted += ["--fitted", f"{scheme}@{name}={path}"]
+    fitted = _fit(arguments.work, campaign, name, calibration)
     rivals = [word for rival in campaign["rivals"] for word in ("--rival", f"{rival}@{name}")]
-    state = arguments.work / "runs.jsonl"
-    options = ["--first-token", campaign["first_token"], "--state", state, "-o", arguments.work / output.name]
-    step("evaluate", "--trace", evaluation, *fitted, *rivals, "--model", arguments.model, *options)
+    options = ["--scheme", "int2", "-o", arguments.work / output.name]
+    if name in campaign["model"]:
+        state = arguments.work / "runs.jsonl"
+        options += ["--model", arguments.model, "--first-token", campaign["first_token"], "--state", state]
+    step("evaluate", "--trace", evaluation, *fitted, *rivals, *options)
     step("check", arguments.work / output.name)
     write_text(output, (arguments.work / output.name).read_text(encoding="utf-8"))
 

@@ -6,7 +6,8 @@ from kvint2eval import adjudicate
 from producer.backend.cpu import NumpyBackend
 from producer.protocol import run_protocol
 from producer.record import parse_record
-from producer.record_v2 import build_record_v2, record_v2_text
+from producer.record_parts import record_v2_text
+from producer.record_v2 import build_record_v2
 from producer.rederive_v2 import rederive_v2
 from producer.spec import PAIRED, SliceSpec
 

@@ -260,7 +260,7 @@ def test_weights_for_keys_alone_leave_the_values():
     }
     plain, both, keys = (
         fit_layer(schemes[name], [part]).rotations
-        for name in ("balanced", "balanced-attention", "balanced-attention-keys")
+        for name in ("balanced-plain", "balanced-attention", "balanced-attention-keys")
     )
     assert (keys.key.sha256, keys.value.sha256) == (both.key.sha256, plain.value.sha256)
     assert keys.key.sha256 != plain.key.sha256

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from kvint2eval.contract import dialects as contract
 from producer.errors import SpecError
 from producer.fingerprint import fingerprint, golden_inputs
-from producer.quantize import DIALECTS
+from producer.quantize import DIALECTS, PAIRS, get_pair
 from tests.helpers import ROOT
 from tests.producer import dialect_reference
 
@@ -16,10 +17,10 @@ PINNED = json.loads((ROOT / "testdata/vectors/fingerprints.json").read_text(enco
 
 
 def test_every_dialect_is_pinned():
-    assert list(PINNED) == list(DIALECTS) == list(dialect_reference.REFERENCE)
-    # A row cannot tell along which axis groups run, which is all that tells KIVI's keys from its values.
-    assert PINNED["kivi-key"] == PINNED["kivi-value"]
-    assert len(set(PINNED.values())) == len(PINNED) - 1
+    assert list(PINNED) == [*DIALECTS, *PAIRS]
+    assert list(DIALECTS) == list(dialect_reference.REFERENCE)
+    # KIVI's keys and values compute one thing along two axes; a row cannot tell them, the fingerprint does.
+    assert len(set(PINNED.values())) == len(PINNED)
 
 
 @pytest.mark.parametrize("name", DIALECTS)
@@ -27,7 +28,31 @@ def test_the_fingerprint_is_the_pinned_one(name):
     assert fingerprint(DIALECTS[name]) == PINNED[name]
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+def test_the_contract_knows_every_two_bit_dialect_as_the_producer_computes_it():
+    two_bit = [name for name, dialect in DIALECTS.items() if dialect.numerics.bits == 2]
+    assert set(contract.DIALECTS) == {name for name in two_bit if not name.startswith("kivi-")} | set(PAIRS)
+    for name, entry in contract.DIALECTS.items():
+        for dialect in get_pair(name):
+            stated = {member: value for member, value in entry.items() if member != "fingerprint_sha256"}
+            assert stated == {member: getattr(dialect.numerics, member) for member in stated}, name
+        assert entry["fingerprint_sha256"] == PINNED[name]
+
+
+def test_the_contract_knows_what_a_dialect_asks_of_groups():
+    row = np.linspace(-1, 1, 64, dtype=np.float32)[None]
+    for name in contract.DIALECTS:
+        key, value = get_pair(name)
+        is_by_token = [dialect.numerics.group_axis == "channels" for dialect in (key, value)]
+        assert is_by_token == [name not in contract.KEY_GRANULARITIES, True]
+        try:
+            value.quantize(row, 1.0, 32)
+        except SpecError:
+            assert name in contract.ONE_GROUP_A_ROW
+        else:
+            assert name not in contract.ONE_GROUP_A_ROW
+
+
+@pytest.mark.parametrize("name", PINNED)
 def test_a_second_implementation_has_the_same_fingerprint(name):
     assert dialect_reference.fingerprint(name) == PINNED[name]
 

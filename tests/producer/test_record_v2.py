@@ -21,12 +21,8 @@ from producer.interval import index_stream, paired_interval
 from producer.protocol import run_protocol
 from producer.quantize import get_dialect
 from producer.record import parse_record
-from producer.record_v2 import (
-    build_record_v2,
-    computation_of_v2,
-    record_v2_text,
-    require_v2,
-)
+from producer.record_parts import record_v2_text
+from producer.record_v2 import build_record_v2, computation_of_v2, require_v2
 from producer.rotation import Identity, SignedHadamard
 from producer.rotation.digest import rotation_digest
 from producer.spec import PAIRED, PUBLISHED, SliceSpec

@@ -1,9 +1,11 @@
 """F(P) = Σ w (q P⁻¹ qᵀ)(k P kᵀ): its logarithm is convex along geodesics, so balancing repeatedly finds the least."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producer.errors import SpecError
 from producer.rotation.balanced import balancing
 from producer.rotation.weighted import Pairs, weighted_balance
 from tests.property.strategies import normal, seeds
@@ -78,3 +80,36 @@ def test_equal_weights_are_no_weights(seed, d):
     for found, plain in ((of_rows, start[0]), (of_readers, start[1])):
         assert np.abs(found / np.trace(found) - plain / np.trace(plain)).max() <= 1e-5
     assert objectives[-1] >= objectives[0] * (1 - 1e-5)
+
+
+@given(seed=seeds.filter(lambda seed: seed < 2**31), d=small, shrinkage=st.floats(0.05, 1))
+def test_shrinkage_mixes_the_weighted_with_the_plain_objective(seed, d, shrinkage):
+    pairs = made(seed, d)
+    plain = Pairs(pairs.readers, pairs.rows, np.ones_like(pairs.weights))
+    start = (pairs.rows.T @ pairs.rows, pairs.readers.T @ pairs.readers)
+    *covariances, objectives = weighted_balance([pairs], start, ridge=0.0, steps=40, shrinkage=shrinkage)
+    assert np.isclose(objectives[0], 1)
+    assert (np.diff(objectives) < 0).all()
+    (first,), _, _ = balancing(start[0][None], start[1][None])
+    (last,), _, _ = balancing(covariances[0][None], covariances[1][None])
+    mixed = sum(
+        part * by_loops(one, last @ last.T) / by_loops(one, first @ first.T)
+        for part, one in ((1 - shrinkage, pairs), (shrinkage, plain))
+    )
+    # The covariances are those at the last transform, and balancing them is one step more.
+    assert mixed <= objectives[-1] * (1 + 1e-3)
+
+
+def test_a_shrinkage_outside_0_to_1_is_refused():
+    pairs = made(3, 4)
+    start = (pairs.rows.T @ pairs.rows, pairs.readers.T @ pairs.readers)
+    with pytest.raises(SpecError, match=r"shrinkage 1\.5 is not allowed: 0 … 1"):
+        weighted_balance([pairs], start, shrinkage=1.5)
+    # Nothing but the plain covariances is left, and those are balanced at the start already.
+    of_rows, of_readers, objectives = weighted_balance([pairs], start, ridge=0.0, shrinkage=1.0)
+    (one,), _, _ = balancing(of_rows[None], of_readers[None])
+    (plain,), _, _ = balancing(start[0][None], start[1][None])
+    assert objectives[-1] >= 1 - 1e-12
+    np.testing.assert_allclose(
+        one @ one.T / np.trace(one @ one.T), plain @ plain.T / np.trace(plain @ plain.T), atol=1e-9
+    )

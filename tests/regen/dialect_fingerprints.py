@@ -1,13 +1,13 @@
-"""The fingerprints of all dialects, as the tests and the contract's table pin them."""
+"""The fingerprints of all dialects and pairs, as the tests and the contract's table pin them."""
 
 import json
 
 from producer.fingerprint import fingerprint
-from producer.quantize import DIALECTS
+from producer.quantize import DIALECTS, PAIRS, get_pair
 
 
 def render() -> bytes:
-    """JSON: name of the dialect → fingerprint, in the registry's order."""
-    return (
-        json.dumps({name: fingerprint(dialect) for name, dialect in DIALECTS.items()}, indent=2) + "\n"
-    ).encode()
+    """JSON: name of the dialect → fingerprint, in the registry's order, then the pairs."""
+    found = {name: fingerprint(dialect) for name, dialect in DIALECTS.items()}
+    found |= {name: fingerprint(*get_pair(name)) for name in PAIRS}
+    return (json.dumps(found, indent=2) + "\n").encode()

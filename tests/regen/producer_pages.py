@@ -19,8 +19,8 @@ to standard error. Arguments are checked before any work starts.
 | code | meaning |
 |---|---|
 | 0 | done; all fields agree (`rederive`, `evaluate --against`, `check`); nothing found (`audit`) |
-| 1 | a field disagrees (`rederive`, `evaluate --against`, `check`); something found (`audit`); a program \
-that is not pinned (`kernels`) |
+| 1 | a field disagrees (`rederive`, `evaluate --against`, `check`); something found (`audit`); a record that the \
+adjudicator refuses (`compare`); a program that is not pinned (`kernels`) |
 | 2 | could not judge: wrong usage, a file that cannot be read or written, no well-formed record, a \
 computation that is not known here, a size that does not fit |
 | 3 | delegate: the work is valid but needs CUDA, or the record's figures are modeled |
@@ -72,6 +72,15 @@ time by events, and the host's beside it) trial by trial, `code_bytes` and \
 
 Times are wall times of this machine. `--threads` runs candidates side by side and so may slow each one down;
 `--threads 1` measures them undisturbed. No figure but the times depends on it.
+
+## Records of a trace
+
+`compare` writes v2 records of rotations compared on a [trace](traces.md), one a layer, as JSON Lines;
+[schemes](schemes.md#records) says what they hold. `rederive` takes such a file, or one such record, with
+`--calibration` and `--trace`, refuses other traces by the digests of their manifests, and compares every figure
+but times; `--threads` is the number of processes. `audit` looks at synthetic slices alone: what it asks of a
+computation are rules of the adjudicator for these records (null checks, rotations that differ, one selection by
+the calibration, the same queries for all arms, clip optima inside the grid, better than an output of zeros).
 
 ## Audit codes
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from kvint2eval.codes import FINDINGS, REASONS
+from tests.regen import dialects_v2
 from tests.regen.edits_v2 import EDITS
 from tests.regen.vector_v2 import claim, sealed, summarized, vector
 
@@ -114,6 +115,7 @@ def _supported() -> Iterator[tuple[str, dict[str, Any], str]]:
     yield "unknown-environment", edited(base, *unknown), "an environment that could not be read in part"
     escapes = edited(base, ("/workload/synthetic/generator", 'Übung <1> & "2"\\\t\u2028 \U0001d11e'))
     yield "escapes", escapes, "characters beyond ASCII, and some that JSON escapes"
+    yield from dialects_v2.supported()
 
 
 def _delegated() -> Iterator[tuple[str, str, dict[str, Any], str]]:
@@ -141,6 +143,8 @@ def _edits() -> Iterator[Case]:
     for code, slug, changes, made, is_sole in EDITS:
         record = changes(copy.deepcopy(base)) if callable(changes) else edited(base, *changes)
         yield Case(_path(code, slug), text(sealed(record)), code, TWIN, made, is_sole)
+    for code, slug, dialect, record, made in dialects_v2.refused():
+        yield Case(_path(code, slug), text(record), code, f"supported/dialect-{dialect}.json", made)
 
 
 def _spliced(old: str, new: str) -> bytes:

@@ -17,7 +17,8 @@ Apache-2.0, like the project. Everything here is made by `make regen` from `test
 - `records/v2/`: the same for contract v2, made by `tests/regen/records_v2.py` from the *test vector* of
   `tests/regen/vector_v2.py`. Its figures come from a seeded generator and fit one another; no run gave them, and the
   record's environment says so. `manifest-v2.jsonl` lists them, with `is_sole` for the records that only one rule
-  refuses: `make mutants` switches each rule off and wants to see them pass.
+  refuses: `make mutants` switches each rule off and wants to see them pass. Those under other dialects and
+  constructions (`tests/regen/dialects_v2.py`) have the vector's figures: they are test vectors too, not runs.
 - `runs/paired.json`: a run of the producer on a CPU, contract v2, made by `make run-record`: not generated, since times
   differ from run to run. `tests/producer/test_rederive_v2.py` computes its figures again.
 - `runs/smollm2-schemes.json`: summaries of `kvint2eval-producer evaluate` on SmolLM2-135M-Instruct, by the commands in

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvint2eval.contract.dialects import DIALECTS, METHODS
+from kvint2eval.contract.dialects import DIALECTS, KEY_GRANULARITIES, METHODS, ONE_GROUP_A_ROW
 from kvint2eval.rules.v2.subject import RuleV2, SubjectV2, finding
 
 if TYPE_CHECKING:
     from kvint2eval.verdict import Finding
 
-__all__ = ["ELEMENT_BITS", "RULES"]
+__all__ = ["ELEMENT_BITS", "RULES", "has_clip"]
 
 BITS = 2
 OBJECTIVE = "post-wo-attention-output-nmse"
@@ -22,6 +22,12 @@ CENTRINGS = ("none", "channel-mean")
 
 ELEMENT_BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
 """Bits of one value of a stored type."""
+
+
+def has_clip(subject: SubjectV2) -> bool:
+    """Whether the dialect's clip ratio means anything; one that is unknown or not registered counts as if it did."""
+    dialect = subject.record.recipe.dialect
+    return dialect is None or DIALECTS.get(dialect.id, {}).get("clip_kind") != "none"
 
 
 def check_method(subject: SubjectV2) -> Finding | None:
@@ -33,18 +39,21 @@ def check_method(subject: SubjectV2) -> Finding | None:
 
 
 def check_quantization(subject: SubjectV2) -> Finding | None:
-    """Step 3: INT2 in groups that divide the head dimension, per token, judged by the output error."""
+    """Step 3: INT2 in groups that the dialect has and that are filled, judged by the output error."""
     recipe = subject.record.recipe
     if recipe.bits != BITS:
         return finding("bits-not-two", "/recipe/bits", recipe.bits, str(BITS))
-    dimension = subject.record.workload.head_dimension
-    if recipe.group_size < 1 or dimension % recipe.group_size:
-        allowed = f"a divisor of the head dimension {dimension}"
-        return finding("group-size-not-divisor", "/recipe/group_size", recipe.group_size, allowed)
-    for name in ("key_granularity", "value_granularity"):
-        value = getattr(recipe, name)
-        if value != GRANULARITY:
-            return finding("granularity-unknown", f"/recipe/{name}", value, GRANULARITY)
+    name = None if recipe.dialect is None else recipe.dialect.id
+    key_granularity = KEY_GRANULARITIES.get(str(name), GRANULARITY)
+    for member, value, allowed in (
+        ("key_granularity", recipe.key_granularity, key_granularity),
+        ("value_granularity", recipe.value_granularity, GRANULARITY),
+    ):
+        if value != allowed:
+            return finding("granularity-unknown", f"/recipe/{member}", value, allowed)
+    unfilled = _unfilled(subject, name, key_granularity)
+    if unfilled:
+        return finding("group-size-not-divisor", "/recipe/group_size", recipe.group_size, unfilled)
     if recipe.objective != OBJECTIVE:
         return finding("objective-unknown", "/recipe/objective", recipe.objective, OBJECTIVE)
     for name, choices in (("key_centring", CENTRINGS), ("window_dtype", tuple(ELEMENT_BITS))):
@@ -52,6 +61,20 @@ def check_quantization(subject: SubjectV2) -> Finding | None:
         if value is not None and value not in choices:
             return finding("recipe-value-unknown", f"/recipe/{name}", value, f"one of {', '.join(choices)}")
     return None
+
+
+def _unfilled(subject: SubjectV2, name: str | None, key_granularity: str) -> str:
+    """What the group size must be, or nothing where it fills its rows and columns."""
+    recipe, workload = subject.record.recipe, subject.record.workload
+    size, dimension = recipe.group_size, workload.head_dimension
+    if size < 1 or dimension % size:
+        return f"a divisor of the head dimension {dimension}"
+    if name in ONE_GROUP_A_ROW and size != dimension:
+        return f"{dimension}, the head dimension: {name} has one group a row"
+    quantized = workload.tokens - (recipe.sink_tokens or 0) - (recipe.recent_tokens or 0)
+    if key_granularity != GRANULARITY and quantized % size:
+        return f"a divisor of the {quantized} quantized tokens: a group is so many tokens of one channel"
+    return ""
 
 
 def check_dialect(subject: SubjectV2) -> Finding | None:

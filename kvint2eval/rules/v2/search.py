@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kvint2eval.contract.dialects import CONSTRUCTIONS
+from kvint2eval.rules.v2.recipe import has_clip
 from kvint2eval.rules.v2.subject import RuleV2, SubjectV2, finding
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["LEAST_RATIOS", "RULES"]
 
 LEAST_RATIOS = 3
-"""Least number of clip ratios of a search."""
+"""Least number of clip ratios of a search; a dialect without a clip has one, 1."""
 
 
 def _rotations(subject: SubjectV2) -> Sequence[layout.Rotation]:
@@ -35,7 +36,11 @@ def check_declared_sizes(subject: SubjectV2) -> Finding | None:
         allowed = "a baseline and at least one candidate"
         return finding("too-few-rotations", "/recipe/rotations", list(_rotations(subject)), allowed)
     size = len(recipe.clip_grid or ())
-    if size < LEAST_RATIOS:
+    if not has_clip(subject):
+        if recipe.clip_grid != [1.0]:
+            allowed = "one ratio, 1: the dialect has no clip to search"
+            return finding("clip-grid-size", "/recipe/clip_grid", recipe.clip_grid, allowed)
+    elif size < LEAST_RATIOS:
         allowed = f"at least {LEAST_RATIOS} ratios: an optimum inside needs one on either side"
         return finding("clip-grid-size", "/recipe/clip_grid", recipe.clip_grid, allowed)
     if recipe.clip_grid_size != size:

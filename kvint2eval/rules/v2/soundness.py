@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvint2eval.contract.dialects import METHODS
+from kvint2eval.rules.v2.recipe import has_clip
 from kvint2eval.rules.v2.subject import RuleV2, SubjectV2, finding
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ def check_selection(subject: SubjectV2) -> Finding | None:
 
 
 def check_clip_inside(subject: SubjectV2) -> Finding | None:
-    """Step 13: the clip optimum of the baseline and of the selected arm is not an end of the grid."""
+    """Step 13: the clip optimum of the baseline and of the selected arm, if there is one, is no end of the grid."""
+    if not has_clip(subject):
+        return None
     grid = subject.record.recipe.clip_grid or [0.0]
     for name in (subject.record.recipe.baseline, subject.measurements.selected):
         index, arm = subject.arms[str(name)]

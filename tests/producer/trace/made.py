@@ -3,12 +3,12 @@
 import hashlib
 import struct
 import zipfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from producer.trace.data import LayerTrace
-from producer.trace.files import ModelInfo, write_arrays, write_manifest, write_token_ids
+from producer.trace.files import ModelInfo, Trace, write_arrays, write_manifest, write_token_ids
 from producer.trace.texts import SequenceInfo
 
 F = np.float32
@@ -25,14 +25,14 @@ INFO = ModelInfo(
 )
 
 
-def layer_arrays(seed, tokens, info=INFO):
-    """Arrays of one layer: keys with a mean and a few strong channels, as those of real models have."""
+def layer_arrays(seed, tokens, info=INFO, scale=6.0):
+    """Arrays of one layer: keys with a mean and a strong channel, as those of real models have."""
     rng = np.random.default_rng(seed)
     d = info.head_dim
     k = rng.standard_normal((info.num_kv_heads, tokens, d)) + 4 * np.random.default_rng(99).standard_normal(
         (1, 1, d)
     )
-    k[:, :, 3] *= 6
+    k[:, :, 3] *= scale
     return {
         "q": rng.standard_normal((info.num_heads, tokens, d)).astype(F),
         "k": k.astype(F),
@@ -80,6 +80,33 @@ def write_trace(folder, seed, *, sequences=2, tokens=400, info=INFO, passages=()
         write_token_ids(folder, index, token_ids(seed + index, tokens))
     write_manifest(folder, info, entries, {"perplexity": 2.0})
     return folder
+
+
+@dataclass(frozen=True)
+class MemoryTrace(Trace):
+    """A trace whose arrays are made when they are asked for: it needs no safetensors."""
+
+    seed: int = 0
+    scale: float = 6.0
+
+    def layer(self, layer_idx, sequence):
+        arrays = layer_arrays(
+            self.seed + 10 * sequence + layer_idx, self.sequences[sequence].tokens, self.model, self.scale
+        )
+        return LayerTrace(
+            layer_idx=layer_idx,
+            w_o=weights(layer_idx, self.model),
+            scaling=self.model.scaling,
+            **arrays,
+        )
+
+
+def memory_trace(folder, seed, *, sequences=2, tokens=400, info=INFO, passages=(), scale=6.0):
+    """A trace in memory, its manifest on disk."""
+    folder.mkdir()
+    entries = [sequence(f"{folder.name}-{index}.txt", tokens, passages) for index in range(sequences)]
+    write_manifest(folder, info, entries, {"perplexity": 2.0})
+    return MemoryTrace(folder, info, tuple(entries), {"perplexity": 2.0}, seed, scale)
 
 
 def _text(value):

@@ -295,3 +295,25 @@ def test_schemes_on_smollm2(smollm2, smollm2_path, tmp_path):
     assert len(centred["residual_by_layer"]) == 30
     assert sum(centred["residual_by_layer"]) < sum(plain["residual_by_layer"])
     assert main(["check", str(output)]) == 0
+
+
+def test_records_of_smollm2(smollm2, tmp_path, capsys):
+    """Records of three layers are sound, claim what is plain, and come out again."""
+    topics = [pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics)]
+    folders = []
+    for name, text, sequences in (("fitted", topics[:12], 1), ("judged", topics[40:], 6)):
+        path = tmp_path / f"{name}.txt"
+        path.write_text("\n".join(text))
+        capture_trace(smollm2, [path], 448, sequences, tmp_path / name, silent)
+        folders += ["--calibration" if name == "fitted" else "--trace", str(tmp_path / name)]
+    output = str(tmp_path / "records.jsonl")
+    layers = [word for layer in (4, 14, 24) for word in ("--layer", str(layer))]
+    arms = ["--dialect", "affine-midpoint", "--centred", "--arm", "quarot", "--arm", "oscar"]
+    grid = ["--grid", "1,0.95,0.9,0.8,0.7,0.6,0.5,0.4,0.3"]
+    assert main(["compare", *folders, *arms, *grid, *layers, "-o", output, "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["records"]
+    assert [row["finding"] for row in rows] == ["environment-not-cuda"] * 3
+    assert all(row["nmse_mean"][row["selected"]] < row["nmse_mean"]["identity"] for row in rows)
+    assert any(row["claim"] for row in rows)
+    assert main(["rederive", output, *folders]) == 0
+    assert "deterministic fields of 3 records agree" in capsys.readouterr().out

@@ -1,0 +1,111 @@
+"""Runs records of a trace again from the traces that they name, and says which figures come out."""
+
+from typing import TYPE_CHECKING
+
+from producer.errors import RecordError
+from producer.parallel import fork_map
+from producer.record_parts import RecordV2
+from producer.record_trace import (
+    build_trace_record,
+    fitted_digests,
+    protocol_of_trace,
+    require_same_traces,
+    trace_record_text,
+)
+from producer.rederive import Comparison
+from producer.rederive_v2 import RECOMPUTED, REPORTED, Rederivation, compare_v2
+from producer.trace_arms import compare_arms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from producer.protocol import Progress
+    from producer.rotation.files import LayerRotations
+    from producer.trace.files import Trace
+
+__all__ = ["rederive_traces"]
+
+_WORKLOAD = ("tokens", "kv_heads", "query_heads", "head_dimension", "output_dimension")
+_TRACE = ("model_id", "weights_sha256", "layer", "head")
+_RECIPE = ("method", "group_size", "key_granularity", "value_granularity", "rotation_count", "clip_grid_size")
+
+
+def _exact(pointer: str, stated: object, made: object) -> Comparison:
+    shown = [value if isinstance(value, int | float | str) else repr(value) for value in (stated, made)]
+    return Comparison(pointer, shown[0], shown[1], None, 0.0, stated == made)
+
+
+def _sizes(stated: RecordV2, made: RecordV2) -> "Iterator[Comparison]":
+    """Give the comparisons of what the traces fix and a synthetic slice's record states as its input."""
+    for name in _WORKLOAD:
+        yield _exact(f"/workload/{name}", getattr(stated.workload, name), getattr(made.workload, name))
+    for name in _TRACE:
+        pair = (getattr(record.workload.trace, name) for record in (stated, made))
+        yield _exact(f"/workload/trace/{name}", *pair)
+    for name in _RECIPE:
+        yield _exact(f"/recipe/{name}", getattr(stated.recipe, name), getattr(made.recipe, name))
+
+
+def rederive_traces(
+    records: "Sequence[RecordV2]",
+    calibration: "Trace",
+    evaluation: "Trace",
+    *,
+    processes: int,
+    progress: "Progress",
+    fitted: "Mapping[str, tuple[str, Mapping[int, LayerRotations]]] | None" = None,
+) -> list[Rederivation]:
+    """Return what a run of each record's comparison shows.
+
+    Parameters
+    ----------
+    records : sequence of RecordV2
+        Of traces, with measurements.
+    calibration, evaluation : Trace
+    processes : int
+        Records are dealt out to so many processes; it changes no figure.
+    progress : Progress
+    fitted : mapping of str to tuple, optional
+        By arm, the SHA-256 of its file and the transforms by layer.
+
+    Raises
+    ------
+    RecordError
+        If a record names no comparison that is known here, other traces, or a fitted file that is not given.
+    SpecError
+        If the traces do not fit one another.
+    """
+    given = fitted or {}
+    for record in records:
+        require_same_traces(record, calibration, evaluation)
+        for name, digest in fitted_digests(record).items():
+            found = given.get(name, ("none",))[0]
+            if found != digest:
+                raise RecordError(
+                    f"arm {name!r}: found {found} for its file, allowed: the file of SHA-256 {digest}, with --fitted"
+                )
+    protocols = [protocol_of_trace(record) for record in records]
+
+    def work(index: int) -> Rederivation:
+        record, digests = records[index], fitted_digests(records[index])
+        trace = record.workload.trace
+        layer_idx = 0 if trace is None else trace.layer
+        (comparison,) = compare_arms(
+            protocols[index],
+            calibration,
+            evaluation,
+            [layer_idx],
+            processes=1,
+            progress=lambda _done, _total, _what: None,
+            fitted={name: given[name][1] for name in digests},
+        )
+        made = build_trace_record(protocols[index], comparison, calibration, evaluation, digests)
+        again = RecordV2.model_validate_json(trace_record_text(made))
+        return Rederivation([*_sizes(record, again), *compare_v2(record, again)], RECOMPUTED, REPORTED)
+
+    done: list[Rederivation] = []
+    for first in range(0, len(records), processes):
+        progress(first, len(records), f"record {first + 1}")
+        done += fork_map(work, range(first, min(first + processes, len(records))), processes)
+    progress(len(records), len(records), "records")
+    return done

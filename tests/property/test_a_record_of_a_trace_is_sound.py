@@ -1,0 +1,52 @@
+"""Law: whatever the trace, its record breaks no rule but one of the data: CUDA, or a clip optimum at a grid end."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvint2eval import adjudicate
+from kvint2eval.contract.dialects import DIALECTS, ONE_GROUP_A_ROW
+from producer.record_trace import build_trace_record, trace_record_text
+from producer.trace_arms import compare_arms
+from producer.trace_protocol import TraceProtocol
+from tests.producer.trace import made
+
+# 64 quantized tokens, so that KIVI's groups of any of these sizes are filled.
+SINK, RECENT, TOKENS = 8, 56, 128
+
+
+@st.composite
+def _protocols(draw):
+    dialect = draw(st.sampled_from(sorted(DIALECTS)))
+    size = 32 if dialect in ONE_GROUP_A_ROW else draw(st.sampled_from([16, 32]))
+    grid = (1.0,) if DIALECTS[dialect]["clip_kind"] == "none" else (1.0, 0.85, 0.7, 0.5, 0.3)
+    arms = draw(st.permutations(["identity", "quarot", "oscar"]))[: draw(st.integers(2, 3))]
+    return TraceProtocol(
+        arms=tuple(arms),
+        dialect=dialect,
+        clip_grid=grid,
+        center_keys=draw(st.booleans()),
+        group_size=size,
+        sink=SINK,
+        recent=RECENT,
+        window_dtype=draw(st.sampled_from(["float32", "float16", "bfloat16"])),
+    )
+
+
+@given(_protocols(), st.integers(0, 10**6), st.floats(1, 20))
+@settings(max_examples=25, deadline=None)
+def test_a_record_of_a_trace_is_sound(protocol, seed, scale):
+    with tempfile.TemporaryDirectory() as folder:
+        calibration = made.memory_trace(Path(folder, "c"), seed, sequences=1, tokens=TOKENS, scale=scale)
+        evaluation = made.memory_trace(Path(folder, "e"), seed + 500, sequences=6, tokens=TOKENS, scale=scale)
+        (found,) = compare_arms(
+            protocol, calibration, evaluation, [0], processes=1, progress=lambda _done, _total, _what: None
+        )
+        record = build_trace_record(protocol, found, calibration, evaluation)
+    verdict = adjudicate(trace_record_text(record).encode())
+    chosen = [found.arms[place].clip_ratio for place in (0, found.selected)]
+    at_end = len(protocol.clip_grid) > 1 and any(one in protocol.clip_grid[::4] for one in chosen)
+    assert verdict.finding.code == ("clip-at-grid-end" if at_end else "environment-not-cuda")
+    assert all(claim.finding is None for claim in verdict.claims or ())
