@@ -33,7 +33,10 @@ def test_the_table_of_texts_is_whole():
     for one in plan["calibration"].values():
         assert len(one["texts"]) * one["sequences"] == 2
     assert set(plan["campaign"]["schemes"]) <= set(SCHEMES)
-    assert set(plan["campaign"]["rivals"]) <= set(plan["campaign"]["schemes"])
+    refined = {job["name"]: job["scheme"] for job in plan["campaign"]["refined"]}
+    assert set(refined.values()) <= set(plan["campaign"]["schemes"])
+    assert set(plan["campaign"]["rivals"]) <= {*plan["campaign"]["schemes"], *refined}
+    assert set(plan["campaign"]["full"]) <= set(plan["calibration"])
 
 
 def test_the_needles_are_those_of_the_table(tmp_path):

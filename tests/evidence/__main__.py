@@ -90,7 +90,7 @@ def _fit(work: Path, campaign: dict, name: str, calibration: Path) -> list[str]:
     """Fit all schemes to one calibration set and return the arguments that name their files."""
     fitted = []
     jobs = [(scheme, ["--calibration", calibration, "--scheme", scheme]) for scheme in campaign["schemes"]]
-    for job in campaign["refined"]:
+    for job in campaign["refined"] if name in campaign["full"] else ():
         words = ["--calibration", part(calibration, 0), "--held-out", part(calibration, 1)]
         words += ["--scheme", job["scheme"], "--refine", job["refine"]]
         if "learning_rate" in job:
@@ -113,9 +113,14 @@ def _evaluate(
     if output.exists():
         return
     fitted = _fit(arguments.work, campaign, name, calibration)
-    rivals = [word for rival in campaign["rivals"] for word in ("--rival", f"{rival}@{name}")]
+    rivals = [
+        word
+        for rival in campaign["rivals"]
+        if name in campaign["full"] or rival in campaign["schemes"]
+        for word in ("--rival", f"{rival}@{name}")
+    ]
     options = ["--scheme", "int2", "-o", arguments.work / output.name]
-    if name in campaign["model"]:
+    if name in campaign["full"]:
         state = arguments.work / "runs.jsonl"
         options += ["--model", arguments.model, "--first-token", campaign["first_token"], "--state", state]
     step("evaluate", "--trace", evaluation, *fitted, *rivals, *options)

@@ -91,7 +91,7 @@ def test_wrong_use_of_fit_ends_with_2_and_one_line(
 def test_a_calibration_without_a_quantized_token_is_refused(tmp_path, capsys):
     folder = made.write_trace(tmp_path / "short", 1, tokens=320)
     for scheme, message in (
-        ("balanced", "with tuned clips"),
+        ("balanced-plain", "with tuned clips"),
         ("balanced-attention", "with attention weights"),
     ):
         assert (
