@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tests.mutants import campaign
 from tests.regen import (
+    balanced_tables,
     contract_page,
     decoder,
     decoder_v2,
@@ -64,6 +65,7 @@ def artifacts() -> Iterator[Artifact]:
     yield Artifact("testdata/vectors/fingerprints.json", dialect_fingerprints.render)
     yield Artifact("docs/producer-cli.md", producer_pages.command)
     yield Artifact("docs/schemes.md", scheme_table.page)
+    yield Artifact("docs/balanced.md", balanced_tables.page)
     for name, data in pins.files().items():
         yield Artifact(f"testdata/pins/{name}", lambda data=data: data)
     for case in records.cases():
