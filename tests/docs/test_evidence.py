@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from kvint2eval import adjudicate
 from producer.comparison_check import check_comparison
 from producer.schemes import SCHEMES
 from tests.evidence.texts import made, table
@@ -42,3 +43,16 @@ def test_the_table_of_texts_is_whole():
 def test_the_needles_are_those_of_the_table(tmp_path):
     (entry,) = [entry for entry in table()["text"] if entry["origin"] == "made"]
     assert hashlib.sha256(made(entry, tmp_path)).hexdigest() == entry["sha256"]
+
+
+def test_the_records_by_layer_are_sound_and_choose_what_the_page_says():
+    lines = (TESTDATA / "runs/smollm2-layers.jsonl").read_bytes().splitlines()
+    selected = []
+    for layer, line in enumerate(lines):
+        verdict, record = adjudicate(line), json.loads(line)
+        assert record["workload"]["trace"]["layer"] == layer
+        assert (verdict.outcome, [one.finding for one in verdict.claims]) == ("delegate", [None])
+        assert verdict.finding.code == "environment-not-cuda"
+        selected.append(record["measurements"]["selected"])
+    assert len(lines) == 30
+    assert [layer for layer, name in enumerate(selected) if name != "balanced-docs"] == [7]

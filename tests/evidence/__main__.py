@@ -66,7 +66,23 @@ def main(words: list[str]) -> int:
         require_disjoint(read_trace(traces[name]).sequences, read_trace(evaluation).sequences)
     for name, trace in traces.items():
         _evaluate(arguments, plan["campaign"], name, trace, evaluation)
+    if "docs" in traces:
+        _record(arguments, plan["campaign"]["records"], traces["docs"], evaluation)
     return 0
+
+
+def _record(arguments: argparse.Namespace, records: dict, calibration: Path, evaluation: Path) -> None:
+    """Write v2 records of the arms by layer."""
+    output = arguments.output / "smollm2-layers.jsonl"
+    if output.exists():
+        return
+    words = [word for arm in records["arms"] for word in ("--arm", arm)]
+    for name, scheme in records["fitted"].items():
+        file = arguments.work / f"{name}.safetensors"
+        file.write_bytes((arguments.work / f"{scheme}@docs.safetensors").read_bytes())
+        words += ["--fitted", file]
+    words += ["--baseline", records["arms"][0], "--dialect", records["dialect"], "--grid", records["grid"]]
+    step("compare", "--calibration", calibration, "--trace", evaluation, "--centred", *words, "-o", output)
 
 
 def part(trace: Path, index: int) -> Path:

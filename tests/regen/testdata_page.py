@@ -23,7 +23,9 @@ Apache-2.0, like the project. Everything here is made by `make regen` from `test
   differ from run to run. `tests/producer/test_rederive_v2.py` computes its figures again.
 - `runs/smollm2-schemes.json`: summaries of `kvint2eval-producer evaluate` on SmolLM2-135M-Instruct, by the commands in
   docs/schemes.md, whose table `tests/docs/test_scheme_pages.py` compares. The traces themselves are not kept.
-  `runs/balanced-*.json`, where they are, come from `make evidence`; `tests/docs/test_evidence.py` recomputes both.
+  `runs/balanced-*.json` come from `make evidence`; `tests/docs/test_evidence.py` recomputes both.
+- `runs/smollm2-layers.jsonl`: v2 records of `kvint2eval-producer compare` on the same traces, one a layer
+  (docs/balanced.md), by `make evidence` too; the same test adjudicates them.
 - `vectors/golden-inputs.json`: the inputs of a dialect's fingerprint, hexadecimal floats
   (`tests/regen/fingerprint.py`).
 - `vectors/fingerprints.json`: the fingerprint of every dialect; `tests/producer/dialect_reference.py` computes each a
