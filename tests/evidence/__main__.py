@@ -48,7 +48,8 @@ def main(words: list[str]) -> int:
     plan = table()
     texts = gather(arguments.texts)
     tokens = plan["evaluation"]["tokens"]
-    arguments.work.mkdir(parents=True, exist_ok=True)
+    for folder in (arguments.work, arguments.output):
+        folder.mkdir(parents=True, exist_ok=True)
     evaluation = capture(
         arguments.model,
         arguments.work / "evaluation",
