@@ -265,3 +265,20 @@ def test_weights_for_keys_alone_leave_the_values():
     assert (keys.key.sha256, keys.value.sha256) == (both.key.sha256, plain.value.sha256)
     assert keys.key.sha256 != plain.key.sha256
     assert keys.value.sha256 != both.value.sha256
+
+
+def test_balanced_takes_the_shrinkage_and_the_ridges_of_its_page():
+    """Half of the plain covariances on both sides; ridges of 0.01 for keys and 1 for values (E37)."""
+    scheme = dataclasses.replace(SCHEMES["balanced"], clips="fixed", sink=4, recent=10)
+    part = made.layer(9, tokens=80)
+    fitted = fit_layer(scheme, [part]).rotations
+    keys = part.k - fitted.key_mean[:, None]
+    for side, ridge in (("key", 1e-2), ("value", 1.0)):
+        plain = unweighted_covariances(side, part.q, keys, part.v, part.w_o)
+
+        def digest(shrinkage, ridge, side=side, plain=plain):
+            weighted = attention_covariances(side, [part], [keys], plain, (4, 10), ridge, shrinkage)
+            return balanced_from_covariances(*weighted, ridge).sha256
+
+        assert getattr(fitted, side).sha256 == digest(0.5, ridge)
+        assert getattr(fitted, side).sha256 not in {digest(0.0, ridge), digest(0.5, 0.1)}
