@@ -103,10 +103,11 @@ def _check_output_rotation(evidence: _Evidence) -> Finding | None:
     if nulls[worst] <= NULL_BOUND:
         return None
     inverse = run.null_nmse(run.arms[worst], "inverse")
+    # Below the bound it is rounding alone, whose digits are those of a machine.
+    remedy = f"at most {NULL_BOUND:g}, the bound" if inverse <= NULL_BOUND else f"{inverse:.4g}"
     return Finding(
         "AUDIT_WO_NOT_INVERTED",
-        f"rotation {worst} without quantization gives NMSE {nulls[worst]:.4g}; W_O rotated by the inverse gives "
-        f"{inverse:.2g} (bound {NULL_BOUND:g})",
+        f"rotation {worst} without quantization gives NMSE {nulls[worst]:.4g}; with W_O rotated by the inverse {remedy}",
         {"rotation": worst, "null_nmse": nulls[worst], "null_nmse_inverse": inverse, "bound": NULL_BOUND},
     )
 

@@ -147,7 +147,8 @@ def without_passages(sequence: "SequenceInfo") -> dict[str, Any]:
 def _is_free(scheme: "Scheme") -> bool:
     """Return whether a scheme depends on no calibration."""
     rotations = {scheme.key_rotation, scheme.value_rotation}
-    return rotations <= _FREE.keys() and not scheme.center_keys and scheme.clips == "fixed"
+    is_plain = scheme.clips == "fixed" and scheme.rounding == "nearest"
+    return rotations <= _FREE.keys() and not scheme.center_keys and is_plain
 
 
 def from_calibration(scheme: "Scheme", calibration: Calibration | None, model: "ModelInfo") -> Candidate:
@@ -170,7 +171,9 @@ def from_calibration(scheme: "Scheme", calibration: Calibration | None, model: "
     if calibration is None:
         raise SpecError(f"scheme {scheme.name!r} without a calibration is not allowed: it is fitted to one")
     if isinstance(calibration, DumpCalibration) and (
-        scheme.clips == "tuned" or "balanced" in {scheme.key_rotation, scheme.value_rotation}
+        scheme.clips == "tuned"
+        or scheme.rounding == "feedback"
+        or "balanced" in {scheme.key_rotation, scheme.value_rotation}
     ):
         raise SpecError(
             f"scheme {scheme.name!r} is not allowed with the dump {calibration.folder}: it needs output weights, "
@@ -224,12 +227,16 @@ def digest_of_layers(layers: "Sequence[FittedLayer] | Mapping[int, FittedLayer]"
         layer = layers[index]
         rotations = layer.rotations
         fields = {name: value for name, value in asdict(layer.scheme).items() if name != "name"}
+        if rotations.key_feedback is None and fields["balance"] == 0.5:
+            # As it was before there were these two, so that states of earlier runs are found again.
+            del fields["balance"], fields["rounding"]
         clips = [rotations.key_clips, rotations.value_clips]
         digest.update(json.dumps([fields, clips, rotations.key_mean is not None], sort_keys=True).encode())
         transforms: tuple[DenseTransform, ...] = (rotations.key, rotations.value)
         arrays = [array for transform in transforms for array in (transform.matrices, transform.inverses)]
         if rotations.key_mean is not None:
             arrays.append(rotations.key_mean)
+        arrays += [array for array in (rotations.key_feedback, rotations.value_feedback) if array is not None]
         for array in arrays:
             digest.update(f"{array.shape}".encode() + array.astype("<f4").tobytes())
     return digest.hexdigest()

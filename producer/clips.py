@@ -13,6 +13,7 @@ from producer.centring import center_keys
 from producer.errors import SpecError
 from producer.evaluation import LAST_QUERIES
 from producer.quantize import get_dialect
+from producer.quantize.heads import quantize_heads
 from producer.rotation.covariance import queries_by_kv_head
 from producer.windows import static_split
 
@@ -73,7 +74,7 @@ def tune_clips(
     scheme : Scheme
         Its dialects, group size and windows.
     rotations : LayerRotations
-        The layer's transforms and key mean.
+        The layer's transforms, key mean and factors of error feedback.
     calibration : sequence of LayerTrace
         The layer of every calibration sequence, with output weights. Those that have no quantized token are left out.
 
@@ -130,6 +131,7 @@ class _Search:
             get_dialect(scheme.value_dialect),
         )
         self._group_size = scheme.group_size or layer.k.shape[-1]
+        self._feedback = rotations.key_feedback, rotations.value_feedback
         queries = min(LAST_QUERIES, layer.seq_len)
         first = layer.seq_len - queries
         self._shape = (layer.num_kv_heads, layer.group, queries)
@@ -174,7 +176,7 @@ class _Search:
         found = np.empty((len(grid), self._shape[0]))
         for place, ratio in enumerate(grid):
             raised, change, log_factor, total = self._raised(
-                _stored(self._key_dialect, self._keys, ratio, self._group_size)
+                _stored(self._key_dialect, self._keys, (ratio,), self._group_size, self._feedback[0])
             )
             factor = np.exp(log_factor)
             output = ((raised @ self._v) + self._window_output * factor) / total
@@ -200,12 +202,7 @@ class _Search:
 
     def fix_keys(self, clips: tuple[float, ...]) -> None:
         """Take the attention weights of keys with these ratios, one a KV head, for the values."""
-        stored = np.concatenate(
-            [
-                _stored(self._key_dialect, self._keys[head : head + 1], clip, self._group_size)
-                for head, clip in enumerate(clips)
-            ]
-        )
+        stored = _stored(self._key_dialect, self._keys, clips, self._group_size, self._feedback[0])
         raised, _, _, total = self._raised(stored)
         self._weights = (raised / total).astype(np.float32)
 
@@ -213,7 +210,8 @@ class _Search:
         """Return the objective of the values for every ratio, summed over queries, (ratios, num_kv_heads)."""
         found = np.empty((len(grid), self._shape[0]))
         for place, ratio in enumerate(grid):
-            errors = _stored(self._value_dialect, self._values, ratio, self._group_size) - self._values
+            stored = _stored(self._value_dialect, self._values, (ratio,), self._group_size, self._feedback[1])
+            errors = stored - self._values
             found[place] = self._squares((self._weights @ errors).astype(np.float64), self._value_gram)
         return found
 
@@ -224,6 +222,12 @@ class _Search:
         return squares
 
 
-def _stored(dialect: "Dialect", x: "Float32Array", ratio: float, group_size: int) -> "Float32Array":
+def _stored(
+    dialect: "Dialect",
+    x: "Float32Array",
+    clips: tuple[float, ...],
+    group_size: int,
+    factors: "Float32Array | None",
+) -> "Float32Array":
     """Return what a dialect makes of rows, read again."""
-    return dialect.dequantize(dialect.quantize(x, ratio, group_size))
+    return dialect.dequantize(quantize_heads(dialect, x, clips, group_size, factors))

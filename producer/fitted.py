@@ -13,7 +13,8 @@ from producer.errors import FileFormatError, SpecError
 from producer.fingerprint import fingerprint
 from producer.quantize import get_dialect
 from producer.rotation.files import SIDES, read_metadata, read_transforms, write_transforms
-from producer.schemes import Clips, FittedLayer, Rotation, Scheme, Weights
+from producer.scheme import Clips, Rotation, Rounding, Scheme, Weights
+from producer.schemes import FittedLayer
 from producer.trace.files import ModelInfo
 from producer.trace.texts import SequenceInfo
 
@@ -28,7 +29,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "value_rotation": get_args(Rotation),
     "clips": get_args(Clips),
     "weights": get_args(Weights),
+    "rounding": get_args(Rounding),
 }
+
+#: Fields that schemes did not have when files were first written; a file without them means these.
+_ADDED: dict[str, Any] = {"balance": 0.5, "rounding": "nearest"}
 
 #: Kinds of transforms that were learned from any start.
 _REFINED = {"optr", "optr-general"}
@@ -176,6 +181,7 @@ def _json(path: "Path", metadata: dict[str, str], name: str, kind: type) -> Any:
 
 def _read_scheme(path: "Path", content: dict[str, Any]) -> Scheme:
     """Return the scheme that a file names; every field is there, and of its type."""
+    content = _ADDED | content
     types = {field.name: type(field.default) for field in fields(Scheme)} | {"name": str}
     if content.keys() != types.keys():
         raise FileFormatError(
@@ -197,7 +203,7 @@ def _read_scheme(path: "Path", content: dict[str, Any]) -> Scheme:
 
 
 def _require_consistent(where: str, layer: FittedLayer) -> None:
-    """Raise unless a layer holds what its scheme says: means, and clip ratios."""
+    """Raise unless a layer holds what its scheme says: means, clip ratios, and factors of error feedback."""
     scheme, rotations = layer.scheme, layer.rotations
     if (rotations.key_mean is not None) != scheme.center_keys:
         found = "no key mean" if rotations.key_mean is None else "a key mean"
@@ -208,6 +214,12 @@ def _require_consistent(where: str, layer: FittedLayer) -> None:
             found = "no clip ratios" if clips is None else "clip ratios"
             raise FileFormatError(
                 f"{where} has {found} by head for {side}s, but the scheme's clips are {scheme.clips}"
+            )
+        factors = getattr(rotations, f"{side}_feedback")
+        if (factors is not None) != (scheme.rounding == "feedback"):
+            found = "no factors" if factors is None else "factors"
+            raise FileFormatError(
+                f"{where} has {found} of error feedback for {side}s, but the scheme's rounding is {scheme.rounding}"
             )
         named = getattr(scheme, f"{side}_rotation")
         if kind not in {named.removesuffix("-layer"), *_REFINED}:

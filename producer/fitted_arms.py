@@ -34,7 +34,8 @@ def read_arms(
     Raises
     ------
     SpecError
-        If two files, or a file and a named rotation, have one name, or a fit has seen a text of the evaluation.
+        If two files, or a file and a named rotation, have one name; if a fit has seen a text of the evaluation, or its
+        codes are rounded with error feedback.
     FileFormatError, OSError, ExtraMissingError
         See `producer.fitted.read_fitted`.
     """
@@ -44,7 +45,12 @@ def read_arms(
             raise SpecError(
                 f"{path}: an arm named {path.stem!r} is there already; give the file another name"
             )
-        _, layers, calibration = read_fitted(path, evaluation.model)
+        scheme, layers, calibration = read_fitted(path, evaluation.model)
+        if scheme.rounding == "feedback":
+            raise SpecError(
+                f"{path}: error feedback is not allowed in a record: its quantizer rounds to the nearest level; "
+                "`evaluate` measures it"
+            )
         require_disjoint(calibration, evaluation.sequences)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         arms[path.stem] = digest, {index: layer.rotations for index, layer in layers.items()}

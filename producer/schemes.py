@@ -1,7 +1,7 @@
-"""Schemes: a rotation of keys and of values, key centring or not, dialects with their clips, and windows."""
+"""Schemes fitted to the layers of a model, and what they do to its keys and values."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,242 +9,105 @@ from producer.centring import center_keys, key_mean
 from producer.clips import tune_clips
 from producer.errors import SpecError
 from producer.quantize import get_dialect
-from producer.quantize.base import Quantized
-from producer.rotation.balanced import RIDGE, balanced_from_covariances, unweighted_covariances
+from producer.quantize.feedback import feedback_factors
+from producer.quantize.heads import quantize_heads
+from producer.rotation.balanced import balanced_from_covariances, unweighted_covariances, with_ridge
 from producer.rotation.dense import build_hadamard, build_identity, build_quarot
 from producer.rotation.files import LayerRotations
 from producer.rotation.oscar import build_oscar
 from producer.rotation.weighted import attention_covariances
+from producer.scheme import SCHEMES, Rotation, Scheme, get_scheme
 from producer.storage import bits_per_element_of, store_quantized
 from producer.windows import TokenCounts, static_split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from fractions import Fraction
+    from typing import TypeAlias
 
-    from producer.arrays import Float32Array
+    from producer.arrays import Float32Array, Float64Array
     from producer.quantize import Dialect
     from producer.rotation.base import Side
     from producer.rotation.dense import DenseTransform
     from producer.trace.data import LayerTrace
 
+    _Covariances: TypeAlias = tuple[Float64Array, Float64Array]
+
 __all__ = ["SCHEMES", "CacheSide", "FittedLayer", "Scheme", "fit_layer", "get_scheme"]
 
-Rotation: TypeAlias = Literal["identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced"]
-Clips: TypeAlias = Literal["fixed", "tuned"]
-Weights: TypeAlias = Literal["none", "attention-keys", "attention"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheme:
-    """What is done to the keys and values of a cache.
-
-    Attributes
-    ----------
-    name : str
-    key_rotation, value_rotation : {"identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced"}
-        `oscar` and `balanced` have a matrix for every KV head, `oscar-layer` one for the layer.
-    center_keys : bool
-        Whether the calibration's mean key is subtracted from every key.
-    key_dialect, value_dialect : str
-        Names in `producer.quantize.DIALECTS`.
-    key_clip, value_clip : float
-        In the meaning of the dialect.
-    clips : {"fixed", "tuned"}
-        Whether `key_clip` and `value_clip` stand for every head, or the calibration chooses a ratio for each KV head
-        (`producer.clips`); the two are then what a head falls back to.
-    weights : {"none", "attention-keys", "attention"}
-        Whether the covariances of a balanced transform are weighted by attention (E35), of keys alone or of both sides.
-    shrinkage : float
-        Part of the plain covariances in weighted ones, 0 … 1.
-    key_ridge, value_ridge : float
-        Ridges of a balanced transform, parts of the mean diagonal.
-    group_size : int
-        Values that share a scale; 0 for the head dimension.
-    sink, recent : int
-        First and last tokens that stay unquantized.
-    """
-
-    name: str
-    key_rotation: Rotation = "identity"
-    value_rotation: Rotation = "identity"
-    center_keys: bool = False
-    key_dialect: str = "oscar-prefill"
-    value_dialect: str = "oscar-prefill"
-    key_clip: float = 0.96
-    value_clip: float = 0.92
-    clips: Clips = "fixed"
-    weights: Weights = "none"
-    shrinkage: float = 0.0
-    key_ridge: float = RIDGE
-    value_ridge: float = RIDGE
-    group_size: int = 0
-    sink: int = 64
-    recent: int = 256
-
-
-def _centred(name: str, rotation: Rotation, **changes: float | str) -> Scheme:
-    """Return a scheme with one rotation for keys and values, and centred keys."""
-    return Scheme(name=name, key_rotation=rotation, value_rotation=rotation, center_keys=True, **changes)  # type: ignore[arg-type]
-
-
-def _tuned(name: str, rotation: Rotation, *, centred: bool, **changes: float | str) -> Scheme:
-    """Return a scheme with a range clip that the calibration chooses by KV head."""
-    return Scheme(
-        name=name,
-        key_rotation=rotation,
-        value_rotation=rotation,
-        center_keys=centred,
-        key_dialect="affine-midpoint",
-        value_dialect="affine-midpoint",
-        key_clip=0.7,
-        value_clip=0.7,
-        clips="tuned",
-        **changes,  # type: ignore[arg-type]
-    )
-
-
-#: Chosen on development texts, none of them an evaluation text of docs/balanced.md.
-_SHRUNK: dict[str, float | str] = {
-    "weights": "attention",
-    "shrinkage": 0.5,
-    "key_ridge": 1e-2,
-    "value_ridge": 1.0,
-}
-
-
-_ALL = (
-    Scheme(name="int2", key_clip=0.0, value_clip=0.0),
-    Scheme(name="int2-clip"),
-    Scheme(name="centred", center_keys=True),
-    Scheme(name="quarot", key_rotation="quarot", value_rotation="quarot"),
-    _centred("quarot-centred", "quarot"),
-    Scheme(name="oscar-layer", key_rotation="oscar-layer", value_rotation="oscar-layer"),
-    Scheme(name="oscar", key_rotation="oscar", value_rotation="oscar"),
-    _centred("oscar-centred", "oscar"),
-    Scheme(
-        name="oscar-flush",
-        key_rotation="oscar",
-        value_rotation="oscar",
-        key_dialect="oscar-flush",
-        value_dialect="oscar-flush",
-    ),
-    _centred(
-        "quarot-centred-lloyd-max",
-        "quarot",
-        key_dialect="lloyd-max",
-        value_dialect="lloyd-max",
-        key_clip=1.0,
-        value_clip=1.0,
-    ),
-    _centred(
-        "quarot-centred-midpoint",
-        "quarot",
-        key_dialect="affine-midpoint",
-        value_dialect="affine-midpoint",
-        key_clip=0.7,
-        value_clip=0.7,
-    ),
-    Scheme(
-        name="quarot-native",
-        key_rotation="quarot",
-        value_rotation="quarot",
-        key_dialect="quarot-token",
-        value_dialect="quarot-token",
-        key_clip=1.0,
-        value_clip=1.0,
-    ),
-    Scheme(
-        name="kivi",
-        key_dialect="kivi-key",
-        value_dialect="kivi-value",
-        key_clip=1.0,
-        value_clip=1.0,
-        group_size=32,
-    ),
-    Scheme(
-        name="turboquant-3bit",
-        key_rotation="hadamard",
-        key_dialect="turboquant-3bit-key",
-        value_dialect="turboquant-3bit-value",
-        key_clip=1.0,
-        value_clip=1.0,
-    ),
-    _tuned("int2-tuned", "identity", centred=False),
-    _tuned("centred-tuned", "identity", centred=True),
-    _tuned("quarot-tuned", "quarot", centred=False),
-    _tuned("quarot-centred-tuned", "quarot", centred=True),
-    _tuned("oscar-tuned", "oscar", centred=False),
-    _tuned("oscar-centred-tuned", "oscar", centred=True),
-    Scheme(name="balanced-uncentred-clip", key_rotation="balanced", value_rotation="balanced", **_SHRUNK),  # type: ignore[arg-type]
-    _centred("balanced-clip", "balanced", **_SHRUNK),
-    _tuned("balanced-plain", "balanced", centred=True),
-    _tuned("balanced-uncentred", "balanced", centred=False, **_SHRUNK),
-    _tuned("balanced", "balanced", centred=True, **_SHRUNK),
-    _tuned("balanced-attention", "balanced", centred=True, weights="attention"),
-    _tuned("balanced-attention-keys", "balanced", centred=True, weights="attention-keys"),
-)
-
-#: The schemes that are compared. `int2` is the baseline: per group, no rotation, no clip.
-SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in _ALL}
-
-
-def get_scheme(name: str) -> Scheme:
-    """Return a scheme by its name.
-
-    Raises
-    ------
-    SpecError
-        If there is none of that name.
-    """
-    if name not in SCHEMES:
-        raise SpecError(f"scheme {name!r} is not allowed: one of {', '.join(SCHEMES)}")
-    return SCHEMES[name]
+#: Part of the mean diagonal that is added to the covariance of error feedback, so that it has no direction for nothing.
+METRIC_RIDGE = 1e-2
 
 
 def _build(
-    scheme: Scheme,
-    side: "Side",
-    layer: "LayerTrace",
-    calibration: "Sequence[LayerTrace]",
-    mean: "Float32Array | None",
+    scheme: Scheme, side: "Side", layer: "LayerTrace", covariances: "_Covariances | None"
 ) -> "DenseTransform":
     """Return the transform of a side, of a layer's calibration where it needs one; `layer` has all its tokens."""
     head_dim = layer.k.shape[-1]
-    rotation: Rotation = scheme.key_rotation if side == "key" else scheme.value_rotation
+    rotation: Rotation = getattr(scheme, f"{side}_rotation")
     if rotation == "identity":
         return build_identity(head_dim)
     if rotation == "hadamard":
         return build_hadamard(head_dim)
     if rotation == "quarot":
         return build_quarot(head_dim)
-    if rotation == "balanced":
-        return _balance(scheme, side, layer, calibration, mean)
+    if covariances is not None and rotation == "balanced":
+        return balanced_from_covariances(*covariances, _ridge(scheme, side), balance=scheme.balance)
     target = "qqt" if side == "key" else "sst"
     return build_oscar(target, layer.q, layer.k, layer.v, is_per_head=rotation == "oscar")
 
 
-def _balance(
+def _ridge(scheme: Scheme, side: "Side") -> float:
+    return scheme.key_ridge if side == "key" else scheme.value_ridge
+
+
+def _covariances(
     scheme: Scheme,
     side: "Side",
     layer: "LayerTrace",
     calibration: "Sequence[LayerTrace]",
     mean: "Float32Array | None",
-) -> "DenseTransform":
-    """Return the balanced transform of a side."""
+) -> "_Covariances | None":
+    """Return the covariances of what a side stores and of what reads it, if the scheme looks at them."""
 
     def stored(k: "Float32Array") -> "Float32Array":
         return k if mean is None else center_keys(k, mean)
 
-    ridge = scheme.key_ridge if side == "key" else scheme.value_ridge
+    if scheme.rounding == "nearest" and getattr(scheme, f"{side}_rotation") != "balanced":
+        return None
     covariances = unweighted_covariances(side, layer.q, stored(layer.k), layer.v, layer.w_o)
     if scheme.weights == "attention" or (scheme.weights == "attention-keys" and side == "key"):
         keys = [stored(part.k) for part in calibration]
         windows = scheme.sink, scheme.recent
         covariances = attention_covariances(
-            side, calibration, keys, covariances, windows, ridge, scheme.shrinkage
+            side, calibration, keys, covariances, windows, _ridge(scheme, side), scheme.shrinkage
         )
-    return balanced_from_covariances(*covariances, ridge)
+    return covariances
+
+
+def _feedback(
+    scheme: Scheme, transform: "DenseTransform", covariances: "_Covariances | None"
+) -> "Float32Array | None":
+    """Return the factors of error feedback of a side: of M⁻¹ Σ_q M⁻ᵀ, the readers of what is stored as x M."""
+    if covariances is None or scheme.rounding == "nearest":
+        return None
+    readers = with_ridge(covariances[1], METRIC_RIDGE)
+    back = transform.inverses.astype(np.float64)
+    metric = back @ readers @ back.swapaxes(-1, -2)
+    return feedback_factors((metric + metric.swapaxes(-1, -2)) / 2)
+
+
+def _fit_side(
+    scheme: Scheme,
+    side: "Side",
+    layer: "LayerTrace",
+    calibration: "Sequence[LayerTrace]",
+    mean: "Float32Array | None",
+) -> "tuple[DenseTransform, Float32Array | None]":
+    """Return the transform of a side and its factors of error feedback."""
+    covariances = _covariances(scheme, side, layer, calibration, mean)
+    transform = _build(scheme, side, layer, covariances)
+    return transform, _feedback(scheme, transform, covariances)
 
 
 def _concatenated(layers: "Sequence[LayerTrace]", name: str) -> "Float32Array":
@@ -291,7 +154,8 @@ class FittedLayer:
         mean, rotation = self.rotations.key_mean, self.rotations.key
         centred = k if mean is None else center_keys(k, mean)
         clips = self.rotations.key_clips or (self.scheme.key_clip,)
-        side = self._side(centred, rotation, get_dialect(self.scheme.key_dialect), clips)
+        dialect = get_dialect(self.scheme.key_dialect)
+        side = self._side(centred, rotation, dialect, clips, self.rotations.key_feedback)
         if mean is None:
             return side
         middle = slice(side.tokens.sink, side.tokens.sink + side.tokens.quantized)
@@ -303,7 +167,7 @@ class FittedLayer:
         """Return values as attention sees them; `v` is (num_kv_heads, tokens, head_dim)."""
         dialect = get_dialect(self.scheme.value_dialect)
         clips = self.rotations.value_clips or (self.scheme.value_clip,)
-        return self._side(v, self.rotations.value, dialect, clips)
+        return self._side(v, self.rotations.value, dialect, clips, self.rotations.value_feedback)
 
     def quantize_all(self, k: "Float32Array", v: "Float32Array") -> "tuple[Float32Array, Float32Array]":
         """Return all keys and values as if none were in a window: what a token becomes once it has left it."""
@@ -311,7 +175,12 @@ class FittedLayer:
         return whole.keys(k).values, whole.values(v).values
 
     def _side(
-        self, x: "Float32Array", rotation: "DenseTransform", dialect: "Dialect", clips: tuple[float, ...]
+        self,
+        x: "Float32Array",
+        rotation: "DenseTransform",
+        dialect: "Dialect",
+        clips: tuple[float, ...],
+        factors: "Float32Array | None",
     ) -> CacheSide:
         size = self.scheme.group_size or x.shape[-1]
         tokens = static_split(x.shape[1], self.scheme.sink, self.scheme.recent)
@@ -320,24 +189,14 @@ class FittedLayer:
             left = tokens.quantized % size
             tokens = TokenCounts(tokens.sink, tokens.quantized - left, tokens.recent + left)
         middle = slice(tokens.sink, tokens.sink + tokens.quantized)
-        quantized = _quantize(dialect, rotation.rotate(np.ascontiguousarray(x[:, middle])), clips, size)
+        rows = rotation.rotate(np.ascontiguousarray(x[:, middle]))
+        quantized = quantize_heads(dialect, rows, clips, size, factors)
         values = x.copy()
         values[:, middle] = rotation.undo(dialect.dequantize(quantized))
         stored = store_quantized(dialect, quantized)
         windows = 2 * (tokens.sink + tokens.recent) * x.shape[0] * x.shape[2]
         bits = bits_per_element_of(dialect.numerics, size, tokens)
         return CacheSide(values, tokens, bits, stored.code_bytes + stored.metadata_bytes + windows)
-
-
-def _quantize(dialect: "Dialect", x: "Float32Array", clips: tuple[float, ...], size: int) -> Quantized:
-    """Return what a dialect makes of heads, (num_kv_heads, tokens, head_dim), with one clip ratio or one a head."""
-    if len(set(clips)) == 1:
-        return dialect.quantize(x, clips[0], size)
-    heads = [dialect.quantize(head[None], clip, size) for head, clip in zip(x, clips, strict=True)]
-    return Quantized(
-        np.concatenate([head.codes for head in heads]),
-        tuple(np.concatenate(scalars) for scalars in zip(*(head.metadata for head in heads), strict=True)),
-    )
 
 
 def _without_windows(scheme: Scheme) -> Scheme:
@@ -372,11 +231,9 @@ def fit_layer(scheme: Scheme, calibration: "Sequence[LayerTrace]") -> FittedLaye
         joined = {name: _concatenated(calibration, name) for name in ("q", "k", "v")}
         layer = type(first)(layer_idx=first.layer_idx, w_o=first.w_o, scaling=first.scaling, **joined)
     mean = key_mean(layer.k) if scheme.center_keys else None
-    rotations = LayerRotations(
-        _build(scheme, "key", layer, calibration, mean),
-        _build(scheme, "value", layer, calibration, mean),
-        mean,
-    )
+    key, key_feedback = _fit_side(scheme, "key", layer, calibration, mean)
+    value, value_feedback = _fit_side(scheme, "value", layer, calibration, mean)
+    rotations = LayerRotations(key, value, mean, key_feedback=key_feedback, value_feedback=value_feedback)
     if scheme.clips == "tuned":
         keys, values = tune_clips(scheme, rotations, calibration)
         rotations = replace(rotations, key_clips=keys, value_clips=values)

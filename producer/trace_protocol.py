@@ -7,7 +7,7 @@ from producer.errors import SpecError
 from producer.evaluation import LAST_QUERIES
 from producer.quantize import get_pair
 from producer.quantize.base import METADATA_BITS
-from producer.schemes import Rotation, Scheme
+from producer.scheme import Rotation, Scheme
 from producer.stored import CacheFormat
 
 if TYPE_CHECKING:

@@ -81,6 +81,10 @@ def read_inputs(
     training, held_out = traces
     if held_out is None and options.selection == "held-out":
         raise SpecError("no held-out trace: it may be left out only with the selection 'last'")
+    if scheme.rounding == "feedback":
+        raise SpecError(
+            f"scheme {scheme.name!r} with error feedback is not allowed: OptR learns through the nearest codes"
+        )
     model = training.model
     if not start or not all(0 <= layer_idx < model.num_layers for layer_idx in start):
         raise SpecError(

@@ -122,7 +122,11 @@ def least_product(sigma_k: "Float64Array", sigma_q: "Float64Array") -> "Float64A
 
 
 def balanced_from_covariances(
-    sigma_k: "Float64Array", sigma_q: "Float64Array", ridge: float = RIDGE, composition: str = "b_h"
+    sigma_k: "Float64Array",
+    sigma_q: "Float64Array",
+    ridge: float = RIDGE,
+    composition: str = "b_h",
+    balance: float = 0.5,
 ) -> InvertibleTransform:
     """Return the balanced transform of the covariances of what is stored, and of what reads it.
 
@@ -136,6 +140,8 @@ def balanced_from_covariances(
         Part of the mean diagonal that is added to both diagonals, 0 or above.
     composition : {"b_h", "b"}
         With the Hadamard matrix, which gives all channels one variance, or without it.
+    balance : float
+        t in 0 … 1: 0 whitens what is stored, 1 what reads it, ½ balances the two (E39).
 
     Raises
     ------
@@ -147,7 +153,7 @@ def balanced_from_covariances(
 
     Notes
     -----
-    M = c·L_k⁻ᵀ V S^½ H/√d (E32, E34). The product of traces does not depend on c; it is chosen so that
+    M = c·L_k⁻ᵀ V Sᵗ H/√d (E32, E34, E39). At t = ½ the product of traces does not depend on c; it is chosen so that
     tr(Mᵀ Σ_k M) = tr Σ_k: a transformed key has the mean square of the key, as it has with a rotation. In float64,
     rounded once to float32.
     """
@@ -155,6 +161,8 @@ def balanced_from_covariances(
         raise SpecError(f"composition {composition!r} is not allowed: one of {', '.join(COMPOSITIONS)}")
     if not 0 <= ridge < math.inf:
         raise SpecError(f"ridge {ridge!r} is not allowed: 0 or above")
+    if not 0 <= balance <= 1:
+        raise SpecError(f"balance {balance!r} is not allowed: 0 … 1")
     sigma_k, sigma_q = _require_covariance(sigma_k, "Σ_k"), _require_covariance(sigma_q, "Σ_q")
     if sigma_k.shape != sigma_q.shape:
         raise SpecError(f"Σ_k {sigma_k.shape} and Σ_q {sigma_q.shape} are not allowed: of one shape")
@@ -163,6 +171,10 @@ def balanced_from_covariances(
         raise SpecError(f"head_dim {d} has no Hadamard matrix here: composition b works without one")
     sigma_k, sigma_q = with_ridge(sigma_k, ridge), with_ridge(sigma_q, ridge)
     matrices, inverses, spectrum = balancing(sigma_k, sigma_q)
+    if balance != 0.5:
+        moved = spectrum ** (balance - 0.5)
+        matrices, inverses = matrices * moved[:, None, :], inverses / moved[:, :, None]
+        spectrum = spectrum ** (2 * balance)
     condition = np.linalg.norm(matrices, 2, axis=(-2, -1)) * np.linalg.norm(inverses, 2, axis=(-2, -1))
     worst = int(condition.argmax())
     if not condition[worst] <= CONDITION_BOUND:

@@ -31,7 +31,7 @@ def export_oscar(path: "Path", fitted: "Fitted", side: "Side") -> None:
     ------
     SpecError
         If the side is more than a rotation: a transform that is not orthogonal needs its inverse, centred keys their
-        mean, and clips by head their ratios, and such a file has a place for none of them.
+        mean, clips by head their ratios and error feedback its factors, and such a file has a place for none of them.
     ExtraMissingError
         If torch is not installed.
     """
@@ -51,6 +51,11 @@ def export_oscar(path: "Path", fitted: "Fitted", side: "Side") -> None:
             raise SpecError(
                 f"{side} clips by head are not allowed in an OSCAR file: it has no place for them, and a server takes "
                 "one ratio for all"
+            )
+        if getattr(layer.rotations, f"{side}_feedback") is not None:
+            raise SpecError(
+                f"{side} factors of error feedback are not allowed in an OSCAR file: it has no place for them, and a "
+                "server rounds to the nearest level"
             )
         rotations[index] = transform
     write_oscar_rotations(path, rotations, side, _TARGETS[side])

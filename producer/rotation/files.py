@@ -4,7 +4,8 @@ For every layer i and side s, ``key`` or ``value``, the tensors ``layer.i.s.matr
 num_kv_heads, d, d), rows are vectors; ``….inverse``, M⁻¹, where M is not orthogonal; ``….eigenvalues``, float64, where
 a covariance had some; ``….clips``, float64, shape (num_kv_heads,), for clip ratios by head; ``….probe``, x M of the
 probe vector, which is another one for every side, layer and head, so that it tells a matrix that was transposed or
-stands in another's place; and, where keys are centred, ``layer.i.key.mean``, μ, float32, shape (num_kv_heads, d). The
+stands in another's place; ``….feedback``, float32, shape (num_kv_heads, d, d), unit upper triangular, where codes are
+rounded with error feedback; and, where keys are centred, ``layer.i.key.mean``, μ, float32, shape (num_kv_heads, d). The
 metadata name the format, kinds and compositions, and hold a digest of all tensors; `producer.fitted` adds what they
 were fitted to.
 """
@@ -18,6 +19,7 @@ import numpy as np
 
 from producer.errors import ExtraMissingError, FileFormatError, NonFiniteError, SpecError
 from producer.files import temporary_beside
+from producer.quantize.feedback import require_factors
 from producer.rotation.checks import probe_defect, probe_of
 from producer.rotation.dense import Construction, DenseRotation, InvertibleTransform
 
@@ -47,6 +49,8 @@ class LayerRotations:
         Subtracted from every key first.
     key_clips, value_clips : tuple of float, one a KV head, or None
         Clip ratios by head, in place of the scheme's, in the meaning of its dialect.
+    key_feedback, value_feedback : float32, shape (num_kv_heads, head_dim, head_dim), or None
+        Factors of error feedback (`producer.quantize.feedback`); without them codes are the nearest.
     """
 
     key: "DenseTransform"
@@ -54,6 +58,8 @@ class LayerRotations:
     key_mean: "Float32Array | None" = None
     key_clips: tuple[float, ...] | None = None
     value_clips: tuple[float, ...] | None = None
+    key_feedback: "Float32Array | None" = None
+    value_feedback: "Float32Array | None" = None
 
 
 def _safetensors() -> Any:
@@ -146,6 +152,9 @@ def _side_tensors(layer: LayerRotations, index: int, side: str) -> "dict[str, np
         tensors[f"{name}.eigenvalues"] = np.ascontiguousarray(transform.eigenvalues, dtype=np.float64)
     if clips is not None:
         tensors[f"{name}.clips"] = np.array(clips, dtype=np.float64)
+    factors: Float32Array | None = getattr(layer, f"{side}_feedback")
+    if factors is not None:
+        tensors[f"{name}.feedback"] = np.ascontiguousarray(factors)
     return tensors
 
 
@@ -194,7 +203,8 @@ def read_transforms(
     FileFormatError
         If the file is no such file, or holds more or fewer layers; if a matrix has another shape, is neither
         orthogonal nor comes with its inverse, or does not turn the probe vector of its place as its writer's did; if
-        a clip ratio is not in 0 … 1; if the tensors do not have their digest.
+        a clip ratio is not in 0 … 1, or a factor of error feedback not unit upper triangular; if the tensors do not have
+        their digest.
     OSError
         If the file cannot be read.
     ExtraMissingError
@@ -242,6 +252,8 @@ class _Reader:
             self._tensor(mean, [(self._num_kv_heads, self._head_dim)]) if mean in self._tensors else None,
             self._clips(index, "key"),
             self._clips(index, "value"),
+            self._feedback(index, "key"),
+            self._feedback(index, "value"),
         )
 
     def _transform(self, index: int, side: str) -> "DenseTransform":
@@ -280,6 +292,17 @@ class _Reader:
         if not ((clips >= 0) & (clips <= 1)).all():
             raise FileFormatError(f"{self._path}: {name} {clips.tolist()} is not allowed: each 0 … 1")
         return tuple(clips.tolist())
+
+    def _feedback(self, index: int, side: str) -> "Float32Array | None":
+        name = f"layer.{index}.{side}.feedback"
+        if name not in self._tensors:
+            return None
+        factors = self._tensor(name, [(self._num_kv_heads, self._head_dim, self._head_dim)])
+        try:
+            require_factors(factors, name)
+        except SpecError as error:
+            raise FileFormatError(f"{self._path}: {error}") from error
+        return factors
 
     def _tensor(
         self, name: str, shapes: list[tuple[int, ...]], dtype: type[np.floating[Any]] = np.float32

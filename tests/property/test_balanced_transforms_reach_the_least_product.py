@@ -89,3 +89,43 @@ def test_the_units_of_queries_do_not_matter(seed, d, spread, scale):
     raised = with_ridge(sigma_k[None], 1e-3)[0]
     wide = one.matrices[0].astype(float)
     assert np.isclose(np.trace(wide.T @ raised @ wide), np.trace(raised), rtol=1e-5)
+
+
+def with_feedback(sigma_k, sigma_q, m):
+    """What error feedback is left with at best: the range times the geometric mean of the readers' spectrum (E39)."""
+    inverse = np.linalg.inv(m)
+    d = len(m)
+    return np.trace(m.T @ sigma_k @ m) / d * np.exp(np.linalg.slogdet(inverse @ sigma_q @ inverse.T)[1] / d)
+
+
+@given(seed=seeds, d=orders, spread=st.floats(0, 1.5), balance=st.floats(0, 1))
+def test_whitening_what_is_stored_is_least_with_feedback(seed, d, spread, balance):
+    rng, sigma_k, sigma_q = pair(seed, d, spread)
+
+    def transform(t):
+        return balanced_from_covariances(sigma_k[None], sigma_q[None], 0.0, "b", t).matrices[0].astype(float)
+
+    least = np.exp((np.linalg.slogdet(sigma_k)[1] + np.linalg.slogdet(sigma_q)[1]) / d)
+    white = transform(0.0)
+    stored = white.T @ sigma_k @ white
+    assert np.abs(stored - np.trace(stored) / d * np.eye(d)).max() <= 1e-3 * stored.max()
+    assert np.isclose(with_feedback(sigma_k, sigma_q, white), least, rtol=1e-3)
+    turn = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    for other in (transform(balance), turn, rng.standard_normal((d, d)) + 2 * np.eye(d)):
+        if np.linalg.cond(other) < 1e5:
+            assert with_feedback(sigma_k, sigma_q, other) >= least * (1 - 1e-3)
+
+
+@given(seed=seeds, d=orders, spread=st.floats(0, 1.5), balance=st.floats(0, 1))
+def test_the_balance_is_a_place_on_the_geodesic(seed, d, spread, balance):
+    _, sigma_k, sigma_q = pair(seed, d, spread)
+    found = balanced_from_covariances(sigma_k[None], sigma_q[None], 0.0, "b", balance)
+    m = found.matrices[0].astype(float)
+    # From A = Σ_k⁻¹ to B = Σ_q, t of the way: A^½ (A^-½ B A^-½)ᵗ A^½, but for the scale.
+    half = root(np.linalg.inv(sigma_k))
+    back = np.linalg.inv(half)
+    values, vectors = np.linalg.eigh(back @ sigma_q @ back)
+    between = half @ (vectors * values**balance) @ vectors.T @ half
+    between *= np.trace(m @ m.T) / np.trace(between)
+    assert np.abs(m @ m.T - between).max() <= 1e-3 * np.abs(between).max()
+    assert np.isclose(np.trace(m.T @ sigma_k @ m), np.trace(sigma_k), rtol=1e-4)

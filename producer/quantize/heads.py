@@ -1,0 +1,58 @@
+"""Quantization of the heads of a layer: a clip ratio for each, and error feedback where there is some."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from producer.quantize.base import Quantized
+from producer.quantize.feedback import quantize_with_feedback
+
+if TYPE_CHECKING:
+    from producer.arrays import Float32Array
+    from producer.quantize.base import Dialect
+
+__all__ = ["quantize_heads"]
+
+
+def quantize_heads(
+    dialect: "Dialect",
+    x: "Float32Array",
+    clips: tuple[float, ...],
+    group_size: int,
+    factors: "Float32Array | None" = None,
+) -> Quantized:
+    """Return what a dialect makes of heads.
+
+    Parameters
+    ----------
+    dialect : Dialect
+    x : float32, shape (num_kv_heads, tokens, head_dim)
+    clips : tuple of float
+        One ratio, or one a head.
+    group_size : int
+    factors : float32, shape (num_kv_heads, head_dim, head_dim), or None
+        Of `producer.quantize.feedback`; None rounds to the nearest level.
+
+    Raises
+    ------
+    SpecError, NonFiniteError, DegenerateGroupError
+        As `Dialect.quantize` and `quantize_with_feedback`.
+    """
+    if len(set(clips)) == 1:
+        return _quantize(dialect, x, clips[0], group_size, factors)
+    heads = [
+        _quantize(dialect, x[head, None], clip, group_size, None if factors is None else factors[head, None])
+        for head, clip in zip(range(len(x)), clips, strict=True)
+    ]
+    return Quantized(
+        np.concatenate([head.codes for head in heads]),
+        tuple(np.concatenate(scalars) for scalars in zip(*(head.metadata for head in heads), strict=True)),
+    )
+
+
+def _quantize(
+    dialect: "Dialect", x: "Float32Array", clip: float, group_size: int, factors: "Float32Array | None"
+) -> Quantized:
+    if factors is None:
+        return dialect.quantize(x, clip, group_size)
+    return quantize_with_feedback(dialect, x, clip, group_size, factors)
