@@ -104,10 +104,10 @@ def _check_output_rotation(evidence: _Evidence) -> Finding | None:
         return None
     inverse = run.null_nmse(run.arms[worst], "inverse")
     # Below the bound it is rounding alone, whose digits are those of a machine.
-    remedy = f"at most {NULL_BOUND:g}, the bound" if inverse <= NULL_BOUND else f"{inverse:.4g}"
+    other = f"at most {NULL_BOUND:g}, the bound" if inverse <= NULL_BOUND else f"{inverse:.4g}"
     return Finding(
         "AUDIT_WO_NOT_INVERTED",
-        f"rotation {worst} without quantization gives NMSE {nulls[worst]:.4g}; with W_O rotated by the inverse {remedy}",
+        f"rotation {worst} without quantization gives NMSE {nulls[worst]:.4g}; with W_O rotated by the inverse {other}",
         {"rotation": worst, "null_nmse": nulls[worst], "null_nmse_inverse": inverse, "bound": NULL_BOUND},
     )
 

@@ -203,8 +203,8 @@ def read_transforms(
     FileFormatError
         If the file is no such file, or holds more or fewer layers; if a matrix has another shape, is neither
         orthogonal nor comes with its inverse, or does not turn the probe vector of its place as its writer's did; if
-        a clip ratio is not in 0 … 1, or a factor of error feedback not unit upper triangular; if the tensors do not have
-        their digest.
+        a clip ratio is not in 0 … 1; if factors of error feedback are not unit upper triangular; if the tensors do not
+        have their digest.
     OSError
         If the file cannot be read.
     ExtraMissingError
