@@ -97,7 +97,11 @@ class OutputErrors:
             layer.num_kv_heads, layer.group, *layer.w_o.shape[1:]
         )
         self._v = layer.v.astype(np.float64)
-        self._log_p = np.stack([self._log(head, layer.k) for head in range(layer.num_kv_heads)])
+        heads = range(layer.num_kv_heads)
+        self._log_p = np.stack([self._log(head, layer.k) for head in heads])
+        self._p = np.exp(self._log_p)
+        exact = [self._project(head, self._p[head] @ self._v[head]) for head in heads]
+        self._reference = [np.square(y).sum() for y in exact]
 
     def of(self, keys: "Float32Array", values: "Float32Array") -> HeadErrors:
         """Return the errors when attention reads other keys and values (C1).
@@ -122,20 +126,18 @@ class OutputErrors:
             raise SpecError(f"keys {keys.shape} and values {values.shape} are not allowed: {layer.k.shape}")
         sums = np.zeros((len(_SUMS), layer.num_kv_heads))
         for head in range(layer.num_kv_heads):
-            log_p, log_other = self._log_p[head], self._log(head, keys)
-            p, other = np.exp(log_p), np.exp(log_other)
+            log_other = self._log(head, keys)
+            p, other = self._p[head], np.exp(log_other)
             v = self._v[head]
-            y = self._project(head, p @ v)
             key = self._project(head, (other - p) @ v)
             value = self._project(head, other @ (values[head] - v))
-            log_p = log_p - log_other
             sums[:, head] = [
                 np.square(key + value).sum(),
                 np.square(key).sum(),
                 np.square(value).sum(),
                 2 * np.vdot(key, value),
-                np.square(y).sum(),
-                np.vdot(p, log_p),
+                self._reference[head],
+                np.vdot(p, self._log_p[head] - log_other),
             ]
         return HeadErrors(**dict(zip(_SUMS, sums, strict=True)), queries=layer.group * self._queries)
 

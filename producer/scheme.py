@@ -175,7 +175,7 @@ _ALL = (
     _tuned("balanced-attention-keys", "balanced", centred=True, weights="attention-keys"),
     _tuned("quarot-feedback", "quarot", centred=True, **_FEEDBACK),
     _tuned("oscar-feedback", "oscar", centred=True, **_FEEDBACK),
-    _tuned("balanced-feedback", "balanced", centred=True, **_SHRUNK, rounding="feedback", balance=0.125),
+    _tuned("balanced-feedback", "balanced", centred=True, **_SHRUNK, rounding="feedback", balance=0.3),
 )
 
 #: The schemes that are compared. `int2` is the baseline: per group, no rotation, no clip.

@@ -10,6 +10,7 @@ from producer.comparison_check import check_comparison
 from producer.schemes import SCHEMES
 from tests.evidence.texts import made, table
 from tests.helpers import TESTDATA
+from tests.regen.balanced_tables import Runs
 
 PUBLISHED = sorted({*TESTDATA.glob("runs/*schemes*.json"), *TESTDATA.glob("runs/*balanced*.json")})
 
@@ -28,21 +29,64 @@ def test_the_table_of_texts_is_whole():
     assert len(texts) == len(plan["text"])
     assert all(len(entry["sha256"]) == 64 for entry in texts.values())
     fitted_to = {name for one in plan["calibration"].values() for name in one["texts"]}
-    judged_on = set(plan["evaluation"]["texts"])
+    judged_on = {name for names in plan["evaluation"].values() for name in names}
     assert not fitted_to & judged_on
     assert fitted_to | judged_on == set(texts)
-    for one in plan["calibration"].values():
-        assert len(one["texts"]) * one["sequences"] == 2
-    assert set(plan["campaign"]["schemes"]) <= set(SCHEMES)
-    refined = {job["name"]: job["scheme"] for job in plan["campaign"]["refined"]}
-    assert set(refined.values()) <= set(plan["campaign"]["schemes"])
-    assert set(plan["campaign"]["rivals"]) <= {*plan["campaign"]["schemes"], *refined}
-    assert set(plan["campaign"]["full"]) <= set(plan["calibration"])
+    assert len(judged_on) == sum(map(len, plan["evaluation"].values()))
+    refined = {job["name"]: job["scheme"] for job in plan["refined"]}
+    assert set(refined.values()) <= set(SCHEMES)
+    assert not set(refined) & set(SCHEMES)
+    lists = plan["lists"]
+    assert {name for names in lists.values() for name in names} <= {*SCHEMES, *refined}
+    for job in plan["comparison"]:
+        assert set(lists[job["rivals"]]) <= set(lists[job["schemes"]]), job["name"]
+        assert job["set"] in plan["calibration"]
+        assert job["texts"] in plan["evaluation"]
+
+
+def test_every_comparison_of_the_table_is_published_and_holds_what_it_says():
+    plan = table()
+    texts = {entry["name"]: entry for entry in plan["text"]}
+    for job in plan["comparison"]:
+        content = json.loads((TESTDATA / f"runs/balanced-{job['name']}.json").read_text(encoding="utf-8"))
+        names = [f"{scheme}@{job['set']}" for scheme in plan["lists"][job["schemes"]]]
+        assert [one["name"] for one in content["schemes"]] == ["int2", *names]
+        assert content["rivals"] == ["int2", *(f"{one}@{job['set']}" for one in plan["lists"][job["rivals"]])]
+        found = [(one["name"], one["text_sha256"]) for one in content["evaluation"]]
+        assert found == [(name, texts[name]["sha256"]) for name in plan["evaluation"][job["texts"]]]
+        assert all(bool(one["runs"]) == job["model"] for one in content["schemes"])
+
+
+def test_the_page_s_verdict_is_what_the_intervals_say():
+    """Less than half of every tuned rival's KL, on the ten texts and the fresh; `balanced` more than half."""
+    tuned = ("quarot-centred-tuned", "oscar-centred-tuned", "optr-quarot-tuned", "optr-oscar-tuned")
+    for name in ("model-docs", "fresh"):
+        runs = Runs(name)
+        highs = [runs.ratio("balanced-feedback", one, "model_divergence_nats")["high"] for one in tuned]
+        assert max(highs) < 0.5
+        assert all(runs.ratio("balanced", one, "model_divergence_nats")["mean"] > 0.5 for one in tuned)
+        same = [
+            runs.ratio("balanced-feedback", one, "model_divergence_nats")
+            for one in ("quarot-feedback", "oscar-feedback")
+        ]
+        assert all(0.5 < one["mean"] < one["high"] < 1 for one in same)
+    for name in ("model-code", "model-prose"):
+        ratio = Runs(name).ratio("balanced-feedback", "optr-oscar-tuned", "model_divergence_nats")
+        assert ratio["high"] < 0.5
+
+
+def test_no_objective_is_told_from_the_start():
+    runs = Runs("objectives")
+    for name in ("optr-cache", "optr-readout", "optr-oscar-tuned"):
+        ratio = runs.ratio(name, "oscar-centred-tuned", "relative_error")
+        assert ratio["low"] < 1 < ratio["high"]
 
 
 def test_the_needles_are_those_of_the_table(tmp_path):
-    (entry,) = [entry for entry in table()["text"] if entry["origin"] == "made"]
-    assert hashlib.sha256(made(entry, tmp_path)).hexdigest() == entry["sha256"]
+    entries = [entry for entry in table()["text"] if entry["origin"] == "made"]
+    assert len(entries) == 2
+    for entry in entries:
+        assert hashlib.sha256(made(entry, tmp_path)).hexdigest() == entry["sha256"]
 
 
 def test_the_records_by_layer_are_sound_and_choose_what_the_page_says():

@@ -1,13 +1,15 @@
 """`python -m tests.evidence TEXTS_DIR WORK_DIR --model PATH`: the campaign, step by step; done steps are not repeated.
 
-Gathers the texts, captures traces, fits every scheme to every calibration set, and evaluates each set's files on all
-evaluation texts, with the model. Writes testdata/runs/balanced-SET.json. An interrupted run goes on where it ended.
+Gathers the texts, captures traces, fits schemes to calibration sets, and evaluates them on texts that the fits have not
+seen: one file testdata/runs/balanced-NAME.json for each comparison of the table. An interrupted run goes on where it
+ended.
 """
 
 import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from producer.cli import main as producer
 from producer.files import write_text
@@ -28,6 +30,26 @@ def step(*words: object) -> None:
         sys.exit(code)
 
 
+def half(trace: Path, which: int) -> Path:
+    """Return a trace of the first or the second half of the sequences of another, made of links."""
+    folder = trace.with_name(f"{trace.name}-{which}")
+    folder.mkdir(exist_ok=True)
+    content = json.loads((trace / "trace.json").read_text(encoding="utf-8"))
+    size = len(content["sequences"]) // 2
+    places = range(which * size, (which + 1) * size)
+    renamed = {f"sequence-{place:03d}": f"sequence-{new:03d}" for new, place in enumerate(places)}
+    for file in trace.iterdir():
+        own = next((name for name in renamed if name in file.name), None)
+        if file.name == "trace.json" or ("sequence-" in file.name and own is None):
+            continue
+        link = folder / (file.name if own is None else file.name.replace(own, renamed[own]))
+        if not link.exists():
+            link.symlink_to(file.resolve())
+    content["sequences"] = [content["sequences"][place] for place in places]
+    write_text(folder / "trace.json", json.dumps(content, indent=1) + "\n")
+    return folder
+
+
 def capture(model: Path, folder: Path, texts: list[Path], tokens: int, sequences: int) -> Path:
     """Return a trace, captured unless it is there."""
     if not (folder / "trace.json").exists():
@@ -36,113 +58,133 @@ def capture(model: Path, folder: Path, texts: list[Path], tokens: int, sequences
     return folder
 
 
+class Campaign:
+    """The table, and the folders that the steps fill.
+
+    Parameters
+    ----------
+    arguments : Namespace
+        As `main` reads them.
+    """
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._plan = table()
+        self._texts = gather(arguments.texts)
+        self._tokens = self._plan["campaign"]["tokens"]
+        for folder in (arguments.work, arguments.output):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def run(self, names: list[str] | None) -> None:
+        """Make the comparisons of these names, or all, and with all the records."""
+        for job in self._plan["comparison"]:
+            if names is None or job["name"] in names:
+                self._compare(job)
+        if names is None:
+            self._record()
+
+    def _calibration(self, name: str) -> Path:
+        one = self._plan["calibration"][name]
+        files = [self._texts[text] for text in one["texts"]]
+        folder = self._arguments.work / f"calibration-{name}"
+        tokens = one.get("tokens", self._tokens)
+        return capture(self._arguments.model, folder, files, tokens, one["sequences"])
+
+    def _evaluation(self, name: str) -> Path:
+        files = [self._texts[text] for text in self._plan["evaluation"][name]]
+        return capture(
+            self._arguments.model, self._arguments.work / f"evaluation-{name}", files, self._tokens, 1
+        )
+
+    def fit(self, scheme: str, set_name: str) -> Path:
+        """Return the file of a scheme fitted to a calibration set, made unless it is there."""
+        calibration = self._calibration(set_name)
+        path = self._arguments.work / f"{scheme}@{set_name}.safetensors"
+        if path.exists():
+            return path
+        refined = {job["name"]: job for job in self._plan["refined"]}
+        words: list[object] = ["--calibration", calibration, "--scheme", scheme]
+        if scheme in refined:
+            job = refined[scheme]
+            words = ["--calibration", half(calibration, 0), "--held-out", half(calibration, 1)]
+            words += ["--scheme", job["scheme"], "--refine", job["refine"]]
+            words += ["--state", path.with_suffix(".state")]
+            for option in ("learning_rate", "objective"):
+                if option in job:
+                    words += [f"--{option.replace('_', '-')}", job[option]]
+        step("fit", *words, "-o", path)
+        return path
+
+    def _compare(self, job: dict[str, Any]) -> None:
+        """Write one comparison, checked."""
+        output = self._arguments.output / f"balanced-{job['name']}.json"
+        if output.exists():
+            return
+        evaluation = self._evaluation(job["texts"])
+        require_disjoint(
+            read_trace(self._calibration(job["set"])).sequences, read_trace(evaluation).sequences
+        )
+        lists = self._plan["lists"]
+        named = {scheme: f"{scheme}@{job['set']}" for scheme in lists[job["schemes"]]}
+        words: list[object] = ["--scheme", "int2"]
+        for scheme, name in named.items():
+            words += ["--fitted", f"{name}={self.fit(scheme, job['set'])}"]
+        for rival in lists[job["rivals"]]:
+            words += ["--rival", named[rival]]
+        if job["model"]:
+            state = self._arguments.work / "runs.jsonl"
+            words += ["--model", self._arguments.model, "--state", state]
+            words += ["--first-token", self._plan["campaign"]["first_token"]]
+        found = self._arguments.work / output.name
+        step("evaluate", "--trace", evaluation, *words, "-o", found)
+        step("check", found)
+        write_text(output, found.read_text(encoding="utf-8"))
+
+    def _record(self) -> None:
+        """Write v2 records of the arms by layer."""
+        records = self._plan["records"]
+        output = self._arguments.output / "smollm2-layers.jsonl"
+        if output.exists():
+            return
+        words: list[object] = [word for arm in records["arms"] for word in ("--arm", arm)]
+        for name, scheme in records["fitted"].items():
+            file = self._arguments.work / f"{name}.safetensors"
+            file.write_bytes(self.fit(scheme, records["set"]).read_bytes())
+            words += ["--fitted", file]
+        words += [
+            "--baseline",
+            records["arms"][0],
+            "--dialect",
+            records["dialect"],
+            "--grid",
+            records["grid"],
+        ]
+        traces = [
+            "--calibration",
+            self._calibration(records["set"]),
+            "--trace",
+            self._evaluation(records["texts"]),
+        ]
+        step("compare", *traces, "--centred", *words, "-o", output)
+
+
 def main(words: list[str]) -> int:
     """Run what is left of the campaign."""
     parser = argparse.ArgumentParser(prog="python -m tests.evidence", description=__doc__)
     parser.add_argument("texts", type=Path, help="folder of the texts; those that are missing are gathered")
     parser.add_argument("work", type=Path, help="folder of traces, fitted files and states")
     parser.add_argument("--model", required=True, type=Path, help="folder of a model, or a GGUF file")
-    parser.add_argument("--set", action="append", help="a calibration set; may be repeated (default: all)")
+    parser.add_argument(
+        "--comparison", action="append", help="one of the table; may be repeated (default: all)"
+    )
     parser.add_argument("--output", type=Path, default=RUNS, help="folder of the comparisons")
     arguments = parser.parse_args(words)
-    plan = table()
-    texts = gather(arguments.texts)
-    tokens = plan["evaluation"]["tokens"]
-    for folder in (arguments.work, arguments.output):
-        folder.mkdir(parents=True, exist_ok=True)
-    evaluation = capture(
-        arguments.model,
-        arguments.work / "evaluation",
-        [texts[name] for name in plan["evaluation"]["texts"]],
-        tokens,
-        1,
-    )
-    sets = arguments.set or list(plan["calibration"])
-    traces = {}
-    for name in sets:
-        one = plan["calibration"][name]
-        files = [texts[text] for text in one["texts"]]
-        folder = arguments.work / f"calibration-{name}"
-        traces[name] = capture(arguments.model, folder, files, tokens, one["sequences"])
-        require_disjoint(read_trace(traces[name]).sequences, read_trace(evaluation).sequences)
-    for name, trace in traces.items():
-        _evaluate(arguments, plan["campaign"], name, trace, evaluation)
-    if "docs" in traces:
-        _record(arguments, plan["campaign"]["records"], traces["docs"], evaluation)
+    known = [job["name"] for job in table()["comparison"]]
+    for name in arguments.comparison or ():
+        if name not in known:
+            parser.error(f"comparison {name!r} is not allowed: one of {', '.join(known)}")
+    Campaign(arguments).run(arguments.comparison)
     return 0
-
-
-def _record(arguments: argparse.Namespace, records: dict, calibration: Path, evaluation: Path) -> None:
-    """Write v2 records of the arms by layer."""
-    output = arguments.output / "smollm2-layers.jsonl"
-    if output.exists():
-        return
-    words = [word for arm in records["arms"] for word in ("--arm", arm)]
-    for name, scheme in records["fitted"].items():
-        file = arguments.work / f"{name}.safetensors"
-        file.write_bytes((arguments.work / f"{scheme}@docs.safetensors").read_bytes())
-        words += ["--fitted", file]
-    words += ["--baseline", records["arms"][0], "--dialect", records["dialect"], "--grid", records["grid"]]
-    step("compare", "--calibration", calibration, "--trace", evaluation, "--centred", *words, "-o", output)
-
-
-def part(trace: Path, index: int) -> Path:
-    """Return a trace of one sequence of another, made of links."""
-    folder = trace.with_name(f"{trace.name}-{index}")
-    folder.mkdir(exist_ok=True)
-    own = f"sequence-{index:03d}"
-    for file in trace.iterdir():
-        if file.name == "trace.json" or ("sequence-" in file.name and own not in file.name):
-            continue
-        link = folder / file.name.replace(own, "sequence-000")
-        if not link.exists():
-            link.symlink_to(file.resolve())
-    content = json.loads((trace / "trace.json").read_text(encoding="utf-8"))
-    content["sequences"] = [content["sequences"][index]]
-    write_text(folder / "trace.json", json.dumps(content, indent=1) + "\n")
-    return folder
-
-
-def _fit(work: Path, campaign: dict, name: str, calibration: Path) -> list[str]:
-    """Fit all schemes to one calibration set and return the arguments that name their files."""
-    fitted = []
-    jobs = [(scheme, ["--calibration", calibration, "--scheme", scheme]) for scheme in campaign["schemes"]]
-    for job in campaign["refined"] if name in campaign["full"] else ():
-        words = ["--calibration", part(calibration, 0), "--held-out", part(calibration, 1)]
-        words += ["--scheme", job["scheme"], "--refine", job["refine"]]
-        if "learning_rate" in job:
-            words += ["--learning-rate", job["learning_rate"]]
-        words += ["--state", work / f"{job['name']}@{name}.state"]
-        jobs.append((job["name"], words))
-    for scheme, words in jobs:
-        path = work / f"{scheme}@{name}.safetensors"
-        if not path.exists():
-            step("fit", *words, "-o", path)
-        fitted += ["--fitted", f"{scheme}@{name}={path}"]
-    return fitted
-
-
-def _evaluate(
-    arguments: argparse.Namespace, campaign: dict, name: str, calibration: Path, evaluation: Path
-) -> None:
-    """Fit all schemes to one calibration set and write their comparison."""
-    output = arguments.output / f"balanced-{name}.json"
-    if output.exists():
-        return
-    fitted = _fit(arguments.work, campaign, name, calibration)
-    rivals = [
-        word
-        for rival in campaign["rivals"]
-        if name in campaign["full"] or rival in campaign["schemes"]
-        for word in ("--rival", f"{rival}@{name}")
-    ]
-    options = ["--scheme", "int2", "-o", arguments.work / output.name]
-    if name in campaign["full"]:
-        state = arguments.work / "runs.jsonl"
-        options += ["--model", arguments.model, "--first-token", campaign["first_token"], "--state", state]
-    step("evaluate", "--trace", evaluation, *fitted, *rivals, *options)
-    step("check", arguments.work / output.name)
-    write_text(output, (arguments.work / output.name).read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def test_factors_are_those_of_the_readers(name):
 
 def test_the_scheme_is_what_its_page_says():
     one = SCHEMES["balanced-feedback"]
-    assert (one.balance, one.rounding) == (0.125, "feedback")
+    assert (one.balance, one.rounding) == (0.3, "feedback")
     assert dataclasses.replace(one, name="balanced", balance=0.5, rounding="nearest") == SCHEMES["balanced"]
 
 

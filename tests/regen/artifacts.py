@@ -65,7 +65,8 @@ def artifacts() -> Iterator[Artifact]:
     yield Artifact("testdata/vectors/fingerprints.json", dialect_fingerprints.render)
     yield Artifact("docs/producer-cli.md", producer_pages.command)
     yield Artifact("docs/schemes.md", scheme_table.page)
-    yield Artifact("docs/balanced.md", balanced_tables.page)
+    yield Artifact("docs/balanced.md", balanced_tables.balanced_page)
+    yield Artifact("docs/optr.md", balanced_tables.optr_page)
     for name, data in pins.files().items():
         yield Artifact(f"testdata/pins/{name}", lambda data=data: data)
     for case in records.cases():

@@ -1,4 +1,4 @@
-"""The tables of docs/balanced.md, from the comparisons in testdata; the rest of the page stays."""
+"""The tables of docs/balanced.md and docs/optr.md, from the comparisons in testdata; the rest of the pages stays."""
 
 import json
 import math
@@ -7,139 +7,247 @@ from typing import Any
 
 import numpy as np
 
+from tests.regen.balanced_says import interval, sentences
+
 ROOT = Path(__file__).resolve().parents[2]
 _END = "<!-- end -->\n"
-_BALANCED = "balanced"
+_OURS = ("balanced-feedback", "balanced")
+_SETS = ("docs", "code", "prose")
+_SIZES = {"1,024": "size-1k", "2,048": "size-2k", "4,096": "docs", "8,192": "size-8k"}
 
 
-def page() -> bytes:
+class Runs:
+    """A comparison, its schemes by name without the calibration set."""
+
+    def __init__(self, name: str) -> None:
+        path = ROOT / f"testdata/runs/balanced-{name}.json"
+        self.content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        self.schemes = {one["name"].partition("@")[0]: one for one in self.content["schemes"]}
+        self.rivals = [name.partition("@")[0] for name in self.content["rivals"]]
+
+    def summary(self, scheme: str) -> dict[str, Any]:
+        """What is said of a scheme."""
+        found: dict[str, Any] = self.schemes[scheme]["summary"]
+        return found
+
+    def figure(self, scheme: str, name: str) -> float:
+        """A figure of the summary; those of the model by `model_…`."""
+        own = self.summary(scheme)
+        return float(own["model"][name.removeprefix("model_")] if name.startswith("model_") else own[name])
+
+    def ratio(self, scheme: str, rival: str, metric: str) -> dict[str, Any]:
+        """The ratio of a scheme to a rival, with its interval."""
+        for name, versus in self.summary(scheme)["versus"].items():
+            if name.partition("@")[0] == rival:
+                found: dict[str, Any] = versus[metric]["scheme_over_rival"]
+                return found
+        raise KeyError(rival)
+
+    def sums(self, scheme: str, figure: str) -> "np.ndarray":
+        """A figure by layer and head, summed over texts."""
+        return np.array(self.schemes[scheme]["figures"][figure]).sum(axis=0)
+
+
+def balanced_page() -> bytes:
     """docs/balanced.md."""
-    text = (ROOT / "docs/balanced.md").read_text(encoding="utf-8")
-    found = {name: _comparison(name) for name in ("docs", "code", "prose")}
-    tables = {
-        "schemes": _schemes(found["docs"]),
-        "ratios": _ratios(found["docs"]),
-        "texts": _texts(found["docs"]),
-        "sets": _sets(found),
-        "heads": _heads(found),
-    }
-    for name, rows in tables.items():
+    sets = {name: Runs(name) for name in _SETS}
+    models = {name: Runs(f"model-{name}") for name in _SETS}
+    fresh = Runs("fresh")
+    sizes = {tokens: Runs(name) for tokens, name in _SIZES.items()}
+    return _page(
+        "docs/balanced.md",
+        {
+            "schemes": _schemes(models["docs"]),
+            "ratios": _ratios(models["docs"]),
+            "fresh": _schemes(fresh),
+            "fresh-ratios": _ratios(fresh),
+            "texts": _texts(models["docs"], fresh),
+            "twins": _twins(sets["docs"]),
+            "sets": _by_set(sets),
+            "models": _by_model(models),
+            "heads": _heads(sets),
+            "sizes": _by_size(sizes),
+            "says": sentences(sets, models, fresh, sizes),
+        },
+    )
+
+
+def optr_page() -> bytes:
+    """docs/optr.md."""
+    return _page("docs/optr.md", {"objectives": _objectives(Runs("objectives"))})
+
+
+def _page(path: str, blocks: "dict[str, list[list[str]] | list[str]]") -> bytes:
+    """A page with the blocks between its marks made again: tables by rows of cells, or lines."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for name, rows in blocks.items():
         begin = f"<!-- begin {name}: by `make regen`; do not edit. -->\n"
         before, found_begin, rest = text.partition(begin)
         _, found_end, after = rest.partition(_END)
         if not found_begin or not found_end:
-            raise SystemExit(f"docs/balanced.md: the marks {begin!r} and {_END!r} are missing")
-        text = before + begin + "".join(f"| {' | '.join(row)} |\n" for row in rows) + _END + after
+            raise SystemExit(f"{path}: the marks {begin!r} and {_END!r} are missing")
+        text = before + begin + "".join(f"{line}\n" for line in _lines(rows)) + _END + after
     return text.encode()
 
 
-def _comparison(name: str) -> dict[str, Any]:
-    path = ROOT / f"testdata/runs/balanced-{name}.json"
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    for scheme in content["schemes"]:
-        scheme["name"] = scheme["name"].partition("@")[0]
-    return content
+def _lines(rows: "list[list[str]] | list[str]") -> list[str]:
+    if isinstance(rows[0], str):
+        return [str(line) for line in rows]
+    head, *body = rows
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]
 
 
-def _rule(columns: int) -> list[str]:
-    return ["---"] * columns
-
-
-def _schemes(content: dict[str, Any]) -> list[list[str]]:
-    head = [
-        "scheme",
-        "error",
-        "key part",
-        "value part",
-        "KL, attention",
-        "perplexity",
-        "KL, model",
-        "same token",
-    ]
-    rows = [head, _rule(len(head))]
-    for scheme in content["schemes"]:
-        own, model = scheme["summary"], scheme["summary"]["model"]
+def _schemes(runs: Runs) -> list[list[str]]:
+    head = ["error", "key part", "value part", "KL, attention", "perplexity", "KL, model", "same token"]
+    rows = [["scheme", *head]]
+    for name in runs.schemes:
         parts = [
-            f"{own[name]:.4f}" for name in ("relative_error", "key_part", "value_part", "divergence_nats")
+            f"{runs.figure(name, one):.4f}"
+            for one in ("relative_error", "key_part", "value_part", "divergence_nats")
         ]
-        rows.append(
-            [
-                f"`{scheme['name']}`",
-                *parts,
-                f"{model['perplexity']:.3f}",
-                f"{model['divergence_nats']:.4f}",
-                f"{100 * model['top1_agreement']:.1f} %",
+        perplexity = f"{runs.figure(name, 'model_perplexity'):.3f}"
+        divergence = f"{runs.figure(name, 'model_divergence_nats'):.4f}"
+        same = f"{100 * runs.figure(name, 'model_top1_agreement'):.1f} %"
+        rows.append([f"`{name}`", *parts, perplexity, divergence, same])
+    return rows
+
+
+_METRICS = {
+    "relative_error": "error",
+    "divergence_nats": "KL, attention",
+    "model_divergence_nats": "KL, model",
+    "excess_nats": "log perplexity lost",
+}
+
+
+def _ratios(runs: Runs) -> list[list[str]]:
+    rows = [["scheme", "over", *_METRICS.values()]]
+    for name in _OURS:
+        for rival in runs.rivals:
+            if rival != "int2":
+                cells = [interval(runs.ratio(name, rival, metric)) for metric in _METRICS]
+                rows.append([f"`{name}`", f"`{rival}`", *cells])
+    return rows
+
+
+def _texts(*comparisons: Runs) -> list[list[str]]:
+    shown = [*comparisons[0].rivals[1:], *reversed(_OURS)]
+    rows = [["text", "16 bit", *(f"`{name}`" for name in shown)]]
+    for runs in comparisons:
+        for index, sequence in enumerate(runs.content["evaluation"]):
+            by_name = {name: runs.schemes[name]["runs"][index] for name in shown}
+            exact = by_name[shown[0]]["reference_perplexity"]
+            cells = [f"{one['divergence_nats']:.4f}" for one in by_name.values()]
+            rows.append([sequence["name"], f"{exact:.2f}", *cells])
+    return rows
+
+
+#: By rotation: uncentred with the published clip and with its own, then centred with both.
+_TWINS = {
+    "none": ("int2-clip", "int2-tuned", "centred", "centred-tuned"),
+    "Hadamard": ("quarot", "quarot-tuned", "quarot-centred", "quarot-centred-tuned"),
+    "OSCAR": ("oscar", "oscar-tuned", "oscar-centred", "oscar-centred-tuned"),
+    "OptR from Hadamard": (
+        "optr-quarot-uncentred",
+        "optr-quarot-uncentred-tuned",
+        "optr-paper-quarot",
+        "optr-quarot-tuned",
+    ),
+    "OptR from OSCAR": (
+        "optr-oscar-uncentred",
+        "optr-oscar-uncentred-tuned",
+        "optr-paper",
+        "optr-oscar-tuned",
+    ),
+    "balanced": ("balanced-uncentred-clip", "balanced-uncentred", "balanced-clip", "balanced"),
+}
+
+
+def _twins(runs: Runs) -> list[list[str]]:
+    kinds = ("published clip", "own clip", "centred, published clip", "centred, own clip")
+    rows = [["rotation", *kinds]]
+    for rotation, names in _TWINS.items():
+        cells = [
+            f"{runs.figure(name, 'relative_error'):.4f} / {runs.figure(name, 'divergence_nats'):.4f}"
+            for name in names
+        ]
+        rows.append([rotation, *cells])
+    return rows
+
+
+def _by_set(sets: dict[str, Runs]) -> list[list[str]]:
+    rows = [["scheme", *(f"{name}: {figure}" for name in sets for figure in ("error", "KL"))]]
+    for scheme in sets["docs"].schemes:
+        cells = [
+            f"{runs.figure(scheme, figure):.4f}"
+            for runs in sets.values()
+            for figure in ("relative_error", "divergence_nats")
+        ]
+        rows.append([f"`{scheme}`", *cells])
+    return rows
+
+
+def _by_model(models: dict[str, Runs]) -> list[list[str]]:
+    shared = [name for name in models["code"].schemes if name != "int2"]
+    rows = [["scheme", *models, *(f"`balanced-feedback` over it, {name}" for name in models)]]
+    for name in shared:
+        cells = [f"{runs.figure(name, 'model_divergence_nats'):.4f}" for runs in models.values()]
+        ratios = ["" for _ in models]
+        if all(name in runs.rivals for runs in models.values()):
+            ratios = [
+                interval(runs.ratio("balanced-feedback", name, "model_divergence_nats"))
+                for runs in models.values()
             ]
-        )
+        rows.append([f"`{name}`", *cells, *ratios])
     return rows
 
 
-def _ratios(content: dict[str, Any]) -> list[list[str]]:
-    metrics = {
-        "relative_error": "error",
-        "divergence_nats": "KL, attention",
-        "model_divergence_nats": "KL, model",
-        "excess_nats": "log perplexity lost",
-    }
-    rows = [["scheme", "over", *metrics.values()], _rule(2 + len(metrics))]
-    for scheme in content["schemes"]:
-        if not scheme["name"].startswith(_BALANCED):
-            continue
-        for rival, versus in scheme["summary"]["versus"].items():
-            if rival == "int2":
-                continue
-            cells = [_interval(versus[name]["scheme_over_rival"]) for name in metrics]
-            rows.append([f"`{scheme['name']}`", f"`{rival.partition('@')[0]}`", *cells])
-    return rows
-
-
-def _interval(ratio: dict[str, Any] | None) -> str:
-    return "" if ratio is None else f"{ratio['mean']:.2f} ({ratio['low']:.2f} … {ratio['high']:.2f})"
-
-
-def _texts(content: dict[str, Any]) -> list[list[str]]:
-    names = [scheme["name"] for scheme in content["schemes"]]
-    shown = [name for name in names if name.endswith("-tuned") or name.startswith(_BALANCED)]
-    by_name = dict(zip(names, content["schemes"], strict=True))
-    rows = [["text", "16 bit", *(f"`{name}`" for name in shown)], _rule(2 + len(shown))]
-    for index, sequence in enumerate(content["evaluation"]):
-        exact = by_name[shown[0]]["runs"][index]["reference_perplexity"]
-        cells = [f"{by_name[name]['runs'][index]['divergence_nats']:.4f}" for name in shown]
-        rows.append([sequence["name"], f"{exact:.2f}", *cells])
-    return rows
-
-
-def _sets(found: dict[str, dict[str, Any]]) -> list[list[str]]:
-    head = ["scheme", *(f"{name}: {figure}" for name in found for figure in ("error", "KL"))]
-    rows = [head, _rule(len(head))]
-    by_name = [{scheme["name"]: scheme["summary"] for scheme in one["schemes"]} for one in found.values()]
-    for name in by_name[0]:
-        if not all(name in one for one in by_name):
-            continue
-        cells = []
-        for one in by_name:
-            cells += [f"{one[name]['relative_error']:.4f}", f"{one[name]['divergence_nats']:.4f}"]
-        rows.append([f"`{name}`", *cells])
-    return rows
-
-
-def _heads(found: dict[str, dict[str, Any]]) -> list[list[str]]:
-    head = [
-        "set",
-        "over",
-        "better heads, error",
-        "better heads, KL",
-        "geometric mean of ratios, error",
-        "the same, KL",
+def _heads(sets: dict[str, Runs]) -> list[list[str]]:
+    figures = {"error": "error", "value_part": "value part", "divergence": "KL"}
+    rows = [
+        ["set", "scheme", "over", *(f"better heads, {name}" for name in figures.values()), "mean ratio, KL"]
     ]
-    rows = [head, _rule(len(head))]
-    for name, content in found.items():
-        schemes = {scheme["name"]: scheme["figures"] for scheme in content["schemes"]}
-        for rival in (one for one in schemes if one.endswith("-tuned")):
-            better, means = [], []
-            for figure in ("error", "divergence"):
-                own, other = (np.array(schemes[one][figure]).sum(axis=0) for one in (_BALANCED, rival))
-                better.append(f"{int((own < other).sum())} of {own.size}")
-                means.append(f"{math.exp(np.log(own / other).mean()):.2f}")
-            rows.append([name, f"`{rival}`", *better, *means])
+    for set_name, runs in sets.items():
+        for name in _OURS:
+            for rival in runs.rivals[1:]:
+                cells = []
+                for figure in figures:
+                    own, other = runs.sums(name, figure), runs.sums(rival, figure)
+                    cells.append(f"{int((own < other).sum())} of {own.size}")
+                mean = math.exp(np.log(own / other).mean())
+                rows.append([set_name, f"`{name}`", f"`{rival}`", *cells, f"{mean:.2f}"])
+    return rows
+
+
+def _by_size(sizes: dict[str, Runs]) -> list[list[str]]:
+    names = [name for name in sizes["1,024"].schemes if name != "int2"]
+    rows = [["calibration tokens", *(f"`{name}`: error / KL" for name in names)]]
+    for tokens, runs in sizes.items():
+        cells = [
+            f"{runs.figure(name, 'relative_error'):.4f} / {runs.figure(name, 'divergence_nats'):.4f}"
+            for name in names
+        ]
+        rows.append([tokens, *cells])
+    return rows
+
+
+def _objectives(runs: Runs) -> list[list[str]]:
+    names = {
+        "oscar-centred-tuned": "none: the start",
+        "optr-cache": "cache: ‖K̃ - K‖² and ‖Ṽ - V‖²",
+        "optr-readout": "before W_O",
+        "optr-oscar-tuned": "after W_O, the paper's",
+    }
+    rows = [["objective", "error", "key part", "value part", "KL, attention", "error over the start"]]
+    for name, title in names.items():
+        cells = [
+            f"{runs.figure(name, one):.4f}"
+            for one in ("relative_error", "key_part", "value_part", "divergence_nats")
+        ]
+        ratio = (
+            ""
+            if name == "oscar-centred-tuned"
+            else interval(runs.ratio(name, "oscar-centred-tuned", "relative_error"))
+        )
+        rows.append([title, *cells, ratio])
     return rows
