@@ -1,6 +1,7 @@
 """Error feedback in schemes: from which covariance, in which order, and where it is refused."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from producer.candidates import DumpCalibration, digest_of_layers, from_calibrat
 from producer.errors import FileFormatError, NonFiniteError, SpecError
 from producer.evaluation import head_errors
 from producer.fitted import Fitted, read_fitted, write_fitted
+from producer.fitted_arms import read_arms
 from producer.optr.inputs import read_inputs
 from producer.optr.options import OptrOptions
 from producer.quantize import DIALECTS, get_dialect
@@ -19,6 +21,7 @@ from producer.quantize.feedback import (
     takes_feedback,
 )
 from producer.rotation.balanced import unweighted_covariances, with_ridge
+from producer.rotation.export import export_oscar
 from producer.rotation.files import LayerRotations, write_transforms
 from producer.rotation.weighted import attention_covariances
 from producer.schemes import SCHEMES, FittedLayer, fit_layer
@@ -243,6 +246,23 @@ def test_a_balance_outside_is_refused():
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(SpecError, match=r"balance .* is not allowed: 0 … 1"):
             fit_layer(scheme("balanced", balance=wrong), [part])
+
+
+def test_an_oscar_file_has_no_place_for_it(tmp_path):
+    one = scheme("quarot-feedback", center_keys=False)
+    layers = {0: fit_layer(one, [made.layer(1, tokens=60)])}
+    fitted = Fitted(one, dataclasses.replace(made.INFO, num_layers=1), layers, ())
+    for side in ("key", "value"):
+        with pytest.raises(SpecError, match=f"{side} factors of error feedback are not allowed in an OSCAR"):
+            export_oscar(tmp_path / "x.pt", fitted, side)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_record_has_no_place_for_it(written):
+    path, _ = written
+    evaluation = SimpleNamespace(model=made.INFO, sequences=())
+    with pytest.raises(SpecError, match="error feedback is not allowed in a record"):
+        read_arms([path], evaluation)
 
 
 def test_files_of_transforms_hold_them(tmp_path):
