@@ -13,6 +13,7 @@ from producer.errors import SpecError
 from producer.fitted import read_fitted
 from producer.rotation.dense import build_hadamard, build_identity, build_quarot
 from producer.rotation.files import LayerRotations
+from producer.scheme import ADDED_FIELDS
 from producer.schemes import FittedLayer, fit_layer
 from producer.trace.files import Trace
 from producer.trace.oscar_dump import read_oscar_layer
@@ -227,9 +228,9 @@ def digest_of_layers(layers: "Sequence[FittedLayer] | Mapping[int, FittedLayer]"
         layer = layers[index]
         rotations = layer.rotations
         fields = {name: value for name, value in asdict(layer.scheme).items() if name != "name"}
-        if rotations.key_feedback is None and fields["balance"] == 0.5:
-            # As it was before there were these two, so that states of earlier runs are found again.
-            del fields["balance"], fields["rounding"]
+        if fields.items() >= ADDED_FIELDS.items():
+            # As it was before there were these, so that states of earlier runs are found again.
+            fields = {name: value for name, value in fields.items() if name not in ADDED_FIELDS}
         clips = [rotations.key_clips, rotations.value_clips]
         digest.update(json.dumps([fields, clips, rotations.key_mean is not None], sort_keys=True).encode())
         transforms: tuple[DenseTransform, ...] = (rotations.key, rotations.value)

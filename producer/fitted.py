@@ -13,7 +13,7 @@ from producer.errors import FileFormatError, SpecError
 from producer.fingerprint import fingerprint
 from producer.quantize import get_dialect
 from producer.rotation.files import SIDES, read_metadata, read_transforms, write_transforms
-from producer.scheme import Clips, Rotation, Rounding, Scheme, Weights
+from producer.scheme import ADDED_FIELDS, Clips, Rotation, Rounding, Scheme, Weights
 from producer.schemes import FittedLayer
 from producer.trace.files import ModelInfo
 from producer.trace.texts import SequenceInfo
@@ -31,9 +31,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "weights": get_args(Weights),
     "rounding": get_args(Rounding),
 }
-
-#: Fields that schemes did not have when files were first written; a file without them means these.
-_ADDED: dict[str, Any] = {"balance": 0.5, "rounding": "nearest"}
 
 #: Kinds of transforms that were learned from any start.
 _REFINED = {"optr", "optr-general"}
@@ -181,7 +178,7 @@ def _json(path: "Path", metadata: dict[str, str], name: str, kind: type) -> Any:
 
 def _read_scheme(path: "Path", content: dict[str, Any]) -> Scheme:
     """Return the scheme that a file names; every field is there, and of its type."""
-    content = _ADDED | content
+    content = ADDED_FIELDS | content
     types = {field.name: type(field.default) for field in fields(Scheme)} | {"name": str}
     if content.keys() != types.keys():
         raise FileFormatError(

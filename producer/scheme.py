@@ -1,12 +1,12 @@
 """The schemes by name: rotations, key centring, dialects with their clips, rounding and windows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
 from producer.errors import SpecError
 from producer.rotation.balanced import RIDGE
 
-__all__ = ["SCHEMES", "Clips", "Rotation", "Rounding", "Scheme", "Weights", "get_scheme"]
+__all__ = ["ADDED_FIELDS", "SCHEMES", "Clips", "Rotation", "Rounding", "Scheme", "Weights", "get_scheme"]
 
 Rotation: TypeAlias = Literal["identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced"]
 Clips: TypeAlias = Literal["fixed", "tuned"]
@@ -68,6 +68,12 @@ class Scheme:
     group_size: int = 0
     sink: int = 64
     recent: int = 256
+
+
+#: Fields that came after files and states had been written, with their defaults: what has not got them means these.
+ADDED_FIELDS = {
+    field.name: field.default for field in fields(Scheme) if field.name in {"balance", "rounding"}
+}
 
 
 def _centred(name: str, rotation: Rotation, **changes: float | str) -> Scheme:

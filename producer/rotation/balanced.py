@@ -171,10 +171,10 @@ def balanced_from_covariances(
         raise SpecError(f"head_dim {d} has no Hadamard matrix here: composition b works without one")
     sigma_k, sigma_q = with_ridge(sigma_k, ridge), with_ridge(sigma_q, ridge)
     matrices, inverses, spectrum = balancing(sigma_k, sigma_q)
-    if balance != 0.5:
-        moved = spectrum ** (balance - 0.5)
-        matrices, inverses = matrices * moved[:, None, :], inverses / moved[:, :, None]
-        spectrum = spectrum ** (2 * balance)
+    # At ½ all factors are 1, which changes no bit.
+    moved = spectrum ** (balance - 0.5)
+    matrices, inverses = matrices * moved[:, None, :], inverses / moved[:, :, None]
+    spectrum = spectrum ** (2 * balance)
     condition = np.linalg.norm(matrices, 2, axis=(-2, -1)) * np.linalg.norm(inverses, 2, axis=(-2, -1))
     worst = int(condition.argmax())
     if not condition[worst] <= CONDITION_BOUND:

@@ -97,18 +97,24 @@ def _lines(rows: "list[list[str]] | list[str]") -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]
 
 
+def _parts(runs: Runs, scheme: str) -> list[str]:
+    names = ("relative_error", "key_part", "value_part", "divergence_nats")
+    return [f"{runs.figure(scheme, name):.4f}" for name in names]
+
+
+def _error_and_divergence(runs: Runs, scheme: str) -> str:
+    error, divergence = (runs.figure(scheme, name) for name in ("relative_error", "divergence_nats"))
+    return f"{error:.4f} / {divergence:.4f}"
+
+
 def _schemes(runs: Runs) -> list[list[str]]:
     head = ["error", "key part", "value part", "KL, attention", "perplexity", "KL, model", "same token"]
     rows = [["scheme", *head]]
     for name in runs.schemes:
-        parts = [
-            f"{runs.figure(name, one):.4f}"
-            for one in ("relative_error", "key_part", "value_part", "divergence_nats")
-        ]
         perplexity = f"{runs.figure(name, 'model_perplexity'):.3f}"
         divergence = f"{runs.figure(name, 'model_divergence_nats'):.4f}"
         same = f"{100 * runs.figure(name, 'model_top1_agreement'):.1f} %"
-        rows.append([f"`{name}`", *parts, perplexity, divergence, same])
+        rows.append([f"`{name}`", *_parts(runs, name), perplexity, divergence, same])
     return rows
 
 
@@ -167,11 +173,7 @@ def _twins(runs: Runs) -> list[list[str]]:
     kinds = ("published clip", "own clip", "centred, published clip", "centred, own clip")
     rows = [["rotation", *kinds]]
     for rotation, names in _TWINS.items():
-        cells = [
-            f"{runs.figure(name, 'relative_error'):.4f} / {runs.figure(name, 'divergence_nats'):.4f}"
-            for name in names
-        ]
-        rows.append([rotation, *cells])
+        rows.append([rotation, *(_error_and_divergence(runs, name) for name in names)])
     return rows
 
 
@@ -223,11 +225,7 @@ def _by_size(sizes: dict[str, Runs]) -> list[list[str]]:
     names = [name for name in sizes["1,024"].schemes if name != "int2"]
     rows = [["calibration tokens", *(f"`{name}`: error / KL" for name in names)]]
     for tokens, runs in sizes.items():
-        cells = [
-            f"{runs.figure(name, 'relative_error'):.4f} / {runs.figure(name, 'divergence_nats'):.4f}"
-            for name in names
-        ]
-        rows.append([tokens, *cells])
+        rows.append([tokens, *(_error_and_divergence(runs, name) for name in names)])
     return rows
 
 
@@ -240,14 +238,10 @@ def _objectives(runs: Runs) -> list[list[str]]:
     }
     rows = [["objective", "error", "key part", "value part", "KL, attention", "error over the start"]]
     for name, title in names.items():
-        cells = [
-            f"{runs.figure(name, one):.4f}"
-            for one in ("relative_error", "key_part", "value_part", "divergence_nats")
-        ]
         ratio = (
             ""
             if name == "oscar-centred-tuned"
             else interval(runs.ratio(name, "oscar-centred-tuned", "relative_error"))
         )
-        rows.append([title, *cells, ratio])
+        rows.append([title, *_parts(runs, name), ratio])
     return rows
