@@ -67,6 +67,15 @@ def rewritten(path, change):
     return path
 
 
+def test_a_file_from_before_a_field_was_there_means_its_default(path):
+    def older(scheme):
+        return {name: value for name, value in scheme.items() if name not in {"balance", "rounding"}}
+
+    found, _, _ = read_fitted(rewritten(path, {"scheme": older}), made.INFO)
+    assert found == SCHEMES["oscar-centred"]
+    assert (found.balance, found.rounding) == (0.5, "nearest")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
