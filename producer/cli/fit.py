@@ -21,8 +21,8 @@ def add(commands: "Subcommands") -> None:
         commands,
         "fit",
         "Fit a scheme to a calibration trace and write its transforms to a file. The file holds the matrices with "
-        "their inverses, key means and clip ratios of all layers, the scheme with the fingerprints of its quantizers, "
-        "and the digests of the model and of the calibration texts.",
+        "their inverses, key means, clip ratios and factors of error feedback of all layers, the scheme with the "
+        "fingerprints of its quantizers, and the digests of the model and of the calibration texts.",
         run,
     )
     command.add_argument(
