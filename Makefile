@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: run test slow lint bench mutants regen docs evidence gpu gpu-dry-run clean run-record
+.PHONY: run test slow lint bench mutants regen docs evidence rederive gpu gpu-dry-run clean run-record
 
 # The environment of a user: the package alone.
 $(VENV)/.base: pyproject.toml
@@ -66,8 +66,14 @@ bench: $(VENV)/.dev
 
 # The comparisons on a real model in testdata/runs: texts, traces, fits and runs, each step once. It takes hours.
 EVIDENCE ?= build/evidence
+MODEL ?=
+EVIDENCE_RUN := $(BIN)/python -m tests.evidence $(EVIDENCE)/texts $(EVIDENCE)/work $(if $(MODEL),--model $(MODEL))
 evidence: $(VENV)/.trace
-	$(BIN)/python -m tests.evidence $(EVIDENCE)/texts $(EVIDENCE)/work --model $(MODEL)
+	$(EVIDENCE_RUN)
+
+# The records by layer of that model again, from traces and fits that are made here.
+rederive: $(VENV)/.trace
+	$(EVIDENCE_RUN) --rederive
 
 # Make every generated file again; a test compares them.
 regen: $(VENV)/.dev

@@ -1,6 +1,7 @@
 """Arms of a comparison that are read from fitted files: balanced and trained transforms, or any other."""
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from producer.errors import SpecError
@@ -9,19 +10,37 @@ from producer.trace.texts import require_disjoint
 from producer.trace_protocol import ROTATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from producer.rotation.files import LayerRotations
     from producer.trace.files import Trace
+    from producer.trace.texts import SequenceInfo
 
-__all__ = ["read_arms"]
+__all__ = ["FittedArm", "read_arms"]
 
 
-def read_arms(
-    paths: "Sequence[Path]", evaluation: "Trace"
-) -> "dict[str, tuple[str, dict[int, LayerRotations]]]":
-    """Return the arms of fitted files: by name, the SHA-256 of the file and the transforms by layer.
+@dataclass(frozen=True, slots=True)
+class FittedArm:
+    """An arm that comes from a file.
+
+    Attributes
+    ----------
+    sha256 : str
+        Of the file.
+    layers : mapping of int to LayerRotations
+        The transforms of every layer of the model.
+    calibration : tuple of SequenceInfo
+        What they were fitted to.
+    """
+
+    sha256: str
+    layers: "Mapping[int, LayerRotations]"
+    calibration: "tuple[SequenceInfo, ...]"
+
+
+def read_arms(paths: "Sequence[Path]", evaluation: "Trace") -> dict[str, FittedArm]:
+    """Return the arms of fitted files by name.
 
     Parameters
     ----------
@@ -39,7 +58,7 @@ def read_arms(
     FileFormatError, OSError, ExtraMissingError
         See `producer.fitted.read_fitted`.
     """
-    arms: dict[str, tuple[str, dict[int, LayerRotations]]] = {}
+    arms: dict[str, FittedArm] = {}
     for path in paths:
         if path.stem in arms or path.stem in ROTATIONS:
             raise SpecError(
@@ -53,5 +72,6 @@ def read_arms(
             )
         require_disjoint(calibration, evaluation.sequences)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        arms[path.stem] = digest, {index: layer.rotations for index, layer in layers.items()}
+        rotations = {index: layer.rotations for index, layer in layers.items()}
+        arms[path.stem] = FittedArm(digest, rotations, calibration)
     return arms

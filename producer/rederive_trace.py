@@ -14,13 +14,14 @@ from producer.record_trace import (
 )
 from producer.rederive import Comparison
 from producer.rederive_v2 import RECOMPUTED, REPORTED, Rederivation, compare_v2
+from producer.remade import REPORTED_REMADE, compare_remade, require_remade, trained_arms
 from producer.trace_arms import compare_arms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from producer.fitted_arms import FittedArm
     from producer.protocol import Progress
-    from producer.rotation.files import LayerRotations
     from producer.trace.files import Trace
 
 __all__ = ["rederive_traces"]
@@ -46,6 +47,43 @@ def _sizes(stated: RecordV2, made: RecordV2) -> "Iterator[Comparison]":
         yield _exact(f"/recipe/{name}", getattr(stated.recipe, name), getattr(made.recipe, name))
 
 
+def _require_files(record: RecordV2, given: "Mapping[str, FittedArm]", *, remade: bool) -> None:
+    """Raise unless the file of every fitted arm is given, the very file where it is not made again."""
+    for name, digest in fitted_digests(record).items():
+        found = given[name].sha256 if name in given else "none"
+        if found == "none" or (found != digest and not remade):
+            made_again = " or one made again" if remade else ""
+            raise RecordError(
+                f"arm {name!r}: found {found} for its file, allowed: the file of SHA-256 {digest}{made_again}, "
+                "with --fitted"
+            )
+
+
+def _rederivation(record: RecordV2, again: RecordV2, *, remade: bool) -> Rederivation:
+    sizes = list(_sizes(record, again))
+    if not remade:
+        return Rederivation([*sizes, *compare_v2(record, again)], RECOMPUTED, REPORTED)
+    # The method is that of the selected arm, which `compare_remade` looks at.
+    sizes = [each for each in sizes if each.field != "/recipe/method"]
+    trained = [f"errors of the trained arm {name}" for name in trained_arms(record)]
+    return Rederivation(
+        [*sizes, *compare_remade(record, again)],
+        RECOMPUTED,
+        (*trained, *REPORTED_REMADE),
+        _means(record, again),
+    )
+
+
+def _means(record: RecordV2, again: RecordV2) -> dict[str, tuple[float, float]]:
+    means = [
+        {}
+        if one.measurements is None
+        else {arm.rotation: arm.summary.nmse_mean for arm in one.measurements.arms}
+        for one in (record, again)
+    ]
+    return {name: (stated, means[1][name]) for name, stated in means[0].items() if name in means[1]}
+
+
 def rederive_traces(
     records: "Sequence[RecordV2]",
     calibration: "Trace",
@@ -53,7 +91,8 @@ def rederive_traces(
     *,
     processes: int,
     progress: "Progress",
-    fitted: "Mapping[str, tuple[str, Mapping[int, LayerRotations]]] | None" = None,
+    fitted: "Mapping[str, FittedArm] | None" = None,
+    remade: bool = False,
 ) -> list[Rederivation]:
     """Return what a run of each record's comparison shows.
 
@@ -65,25 +104,26 @@ def rederive_traces(
     processes : int
         Records are dealt out to so many processes; it changes no figure.
     progress : Progress
-    fitted : mapping of str to tuple, optional
-        By arm, the SHA-256 of its file and the transforms by layer.
+    fitted : mapping of str to FittedArm, optional
+    remade : bool
+        Whether traces and files may be others than those that the records name by digest, made again of the same model
+        and sequences; `producer.remade` says what is compared then.
 
     Raises
     ------
     RecordError
-        If a record names no comparison that is known here, other traces, or a fitted file that is not given.
+        If a record names no comparison that is known here, other traces, or a fitted file that is not given;
+        remade, if they are of another model or other sequences.
     SpecError
         If the traces do not fit one another.
     """
     given = fitted or {}
     for record in records:
-        require_same_traces(record, calibration, evaluation)
-        for name, digest in fitted_digests(record).items():
-            found = given.get(name, ("none",))[0]
-            if found != digest:
-                raise RecordError(
-                    f"arm {name!r}: found {found} for its file, allowed: the file of SHA-256 {digest}, with --fitted"
-                )
+        if remade:
+            require_remade(record, calibration, evaluation, given)
+        else:
+            require_same_traces(record, calibration, evaluation)
+        _require_files(record, given, remade=remade)
     protocols = [protocol_of_trace(record) for record in records]
 
     def work(index: int) -> Rederivation:
@@ -97,11 +137,11 @@ def rederive_traces(
             [layer_idx],
             processes=1,
             progress=lambda _done, _total, _what: None,
-            fitted={name: given[name][1] for name in digests},
+            fitted={name: given[name].layers for name in digests},
         )
         made = build_trace_record(protocols[index], comparison, calibration, evaluation, digests)
         again = RecordV2.model_validate_json(trace_record_text(made))
-        return Rederivation([*_sizes(record, again), *compare_v2(record, again)], RECOMPUTED, REPORTED)
+        return _rederivation(record, again, remade=remade)
 
     done: list[Rederivation] = []
     for first in range(0, len(records), processes):

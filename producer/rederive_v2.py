@@ -53,23 +53,28 @@ class Rederivation:
         Figures that were computed again.
     recomputed, reported : tuple of str
         What the other figures rest on.
+    means : dict of str to tuple of float, optional
+        By arm, the mean NMSE that the record states and that of the run, where not all arms are compared.
     """
 
     rederived: list[Comparison]
     recomputed: tuple[str, ...]
     reported: tuple[str, ...]
+    means: dict[str, tuple[float, float]] | None = None
 
 
-def _number(field: str, published: float | None, recomputed: float | None, scale: float) -> Comparison:
-    """Comparison of a number within `NMSE_TOLERANCE` of a scale; without a scale it has to be equal."""
+def _number(
+    field: str, published: float | None, recomputed: float | None, scale: float, tolerance: float
+) -> Comparison:
+    """Comparison of a number within a tolerance of a scale; without a scale it has to be equal."""
     if published is None or recomputed is None:
-        return Comparison(field, published, recomputed, None, NMSE_TOLERANCE, published == recomputed)
+        return Comparison(field, published, recomputed, None, tolerance, published == recomputed)
     difference = abs(published - recomputed)
     if not scale:
         return Comparison(field, published, recomputed, difference, 0.0, difference == 0)
     # Written so that a NaN does not agree.
     relative = difference / abs(scale)
-    return Comparison(field, published, recomputed, relative, NMSE_TOLERANCE, relative <= NMSE_TOLERANCE)
+    return Comparison(field, published, recomputed, relative, tolerance, relative <= tolerance)
 
 
 def _exact(field: str, published: Any, recomputed: Any) -> Comparison:
@@ -79,7 +84,9 @@ def _exact(field: str, published: Any, recomputed: Any) -> Comparison:
     return Comparison(field, shown[0], shown[1], None, 0.0, published == recomputed)
 
 
-def compare_v2(published: RecordV2, recomputed: RecordV2) -> list[Comparison]:
+def compare_v2(
+    published: RecordV2, recomputed: RecordV2, tolerance: float = NMSE_TOLERANCE
+) -> list[Comparison]:
     """Return the comparisons of all deterministic figures, in the order of the record.
 
     Parameters
@@ -88,6 +95,8 @@ def compare_v2(published: RecordV2, recomputed: RecordV2) -> list[Comparison]:
         As read; with measurements.
     recomputed : Record
         What a run of the same computation gives.
+    tolerance : float
+        Largest relative difference of an error that agrees.
     """
     found = list(_recipe(published, recomputed))
     theirs, ours = published.measurements, recomputed.measurements
@@ -109,7 +118,9 @@ def compare_v2(published: RecordV2, recomputed: RecordV2) -> list[Comparison]:
         if arm.rotation not in arms:
             found.append(_exact(f"/measurements/arms/{index}/rotation", "missing", arm.rotation))
         else:
-            found += _arm(f"/measurements/arms/{arms[arm.rotation][0]}", arms[arm.rotation][1], arm)
+            found += _arm(
+                f"/measurements/arms/{arms[arm.rotation][0]}", arms[arm.rotation][1], arm, tolerance
+            )
     return found
 
 
@@ -129,27 +140,31 @@ def _recipe(published: RecordV2, recomputed: RecordV2) -> "Iterator[Comparison]"
         )
 
 
-def _arm(field: str, stated: Any, made: Any) -> "Iterator[Comparison]":
+def _arm(field: str, stated: Any, made: Any, tolerance: float) -> "Iterator[Comparison]":
     yield _exact(f"{field}/clip_ratio", stated.clip_ratio, made.clip_ratio)
     rows = zip(stated.calibration.query_nmse, made.calibration.query_nmse, strict=False)
     for index, (theirs, ours) in enumerate(rows):
-        yield from _column(f"{field}/calibration/query_nmse/{index}", theirs, ours, ours)
+        yield from _column(f"{field}/calibration/query_nmse/{index}", theirs, ours, ours, tolerance)
     yield _exact(f"{field}/trials/query", stated.trials.query, made.trials.query)
     # A part can be small beside the others: its rounding is that of the largest.
     scales = [key + value for key, value in zip(made.trials.key_part, made.trials.value_part, strict=True)]
     for name in ("nmse", *_ERRORS):
         theirs, ours = getattr(stated.trials, name), getattr(made.trials, name)
         is_part = name in ("key_part", "value_part", "cross_part")
-        yield from _column(f"{field}/trials/{name}", theirs, ours, scales if is_part else ours)
+        yield from _column(f"{field}/trials/{name}", theirs, ours, scales if is_part else ours, tolerance)
 
 
 def _column(
-    field: str, stated: "Sequence[float]", made: "Sequence[float]", scales: "Sequence[float]"
+    field: str,
+    stated: "Sequence[float]",
+    made: "Sequence[float]",
+    scales: "Sequence[float]",
+    tolerance: float,
 ) -> "Iterator[Comparison]":
     for index in range(max(len(stated), len(made))):
         theirs, ours = (values[index] if index < len(values) else None for values in (stated, made))
         scale = scales[index] if index < len(scales) else 0.0
-        yield _number(f"{field}/{index}", theirs, ours, scale)
+        yield _number(f"{field}/{index}", theirs, ours, scale, tolerance)
 
 
 def rederive_v2(record: RecordV2, backend: "Backend", progress: "Progress") -> Rederivation:

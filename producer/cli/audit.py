@@ -4,7 +4,14 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING
 
-from producer.cli.common import DELEGATE, ProgressBar, add_backend_options, add_command, read_judgeable
+from producer.cli.common import (
+    DELEGATE,
+    ProgressBar,
+    add_backend_options,
+    add_command,
+    backend_for,
+    read_judgeable,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -30,10 +37,7 @@ def add(commands: "Subcommands") -> None:
 def run(arguments: "argparse.Namespace") -> int:
     """Audit a record's computation."""
     from producer.audit import audit_record  # noqa: PLC0415
-    from producer.backend import select_backend  # noqa: PLC0415
-    from producer.computation import computation  # noqa: PLC0415
     from producer.errors import RecordError  # noqa: PLC0415
-    from producer.memory import require_memory  # noqa: PLC0415
 
     if arguments.record.endswith(".jsonl"):
         raise RecordError(
@@ -45,8 +49,7 @@ def run(arguments: "argparse.Namespace") -> int:
     record = read_judgeable(arguments)
     if record is None:
         return DELEGATE
-    backend = select_backend(arguments.backend, arguments.threads)
-    require_memory(*computation(record), backend.workers, arguments.memory_limit)
+    backend = backend_for(record, arguments)
     findings = audit_record(record, backend, ProgressBar())
     if arguments.format == "json":
         print(json.dumps({"findings": [dataclasses.asdict(finding) for finding in findings]}))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from producer.backend.base import Backend
     from producer.record import Record, RecordV2
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Subcommands",
     "add_backend_options",
     "add_command",
+    "backend_for",
     "complain",
     "is_judgeable",
     "print_delegation",
@@ -133,6 +135,24 @@ def read_judgeable(arguments: argparse.Namespace) -> "Record | RecordV2 | None":
 
     record = read_record_file(arguments.record)
     return record if is_judgeable(record, arguments) else None
+
+
+def backend_for(record: "Record | RecordV2", arguments: argparse.Namespace) -> "Backend":
+    """Return where a record's computation is run again, as the options ask.
+
+    Raises
+    ------
+    SpecError, RecordError, BackendUnavailableError
+        If the record names no computation that is known here, the options ask for what there is not, or the memory does
+        not suffice.
+    """
+    from producer.backend import select_backend  # noqa: PLC0415
+    from producer.computation import computation  # noqa: PLC0415
+    from producer.memory import require_memory  # noqa: PLC0415
+
+    backend = select_backend(arguments.backend, arguments.threads)
+    require_memory(*computation(record), backend.workers, arguments.memory_limit)
+    return backend
 
 
 def is_judgeable(record: "Record | RecordV2", arguments: argparse.Namespace) -> bool:

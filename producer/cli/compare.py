@@ -155,9 +155,9 @@ def run(arguments: argparse.Namespace) -> int:
         layers,
         processes=processes,
         progress=ProgressBar(),
-        fitted={name: layers_of for name, (_, layers_of) in fitted.items()},
+        fitted={name: arm.layers for name, arm in fitted.items()},
     )
-    digests = {name: digest for name, (digest, _) in fitted.items()}
+    digests = {name: arm.sha256 for name, arm in fitted.items()}
     records = [build_trace_record(protocol, one, calibration, evaluation, digests) for one in found]
     lines = [trace_record_text(record) for record in records]
     write_text(arguments.output, "".join(lines))

@@ -10,6 +10,7 @@ from producer.cli.common import (
     ProgressBar,
     add_backend_options,
     add_command,
+    backend_for,
     is_judgeable,
     read_judgeable,
 )
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from producer.cli.common import Subcommands
     from producer.rederive import Comparison
+    from producer.rederive_v2 import Rederivation
 
 __all__ = ["add"]
 
@@ -48,14 +50,17 @@ def add(commands: "Subcommands") -> None:
         metavar="FILE",
         help="of a record of a trace: the file of an arm that was fitted; may be repeated",
     )
+    command.add_argument(
+        "--remade",
+        action="store_true",
+        help="of a record of a trace: traces and fitted files were made again, of the same model and texts; the "
+        "errors of arms that were not trained are compared to 2 %%, and claims are judged on the new trials",
+    )
     add_backend_options(command)
 
 
 def run(arguments: "argparse.Namespace") -> int:
     """Run a record's computation again."""
-    from producer.backend import select_backend  # noqa: PLC0415
-    from producer.computation import computation  # noqa: PLC0415
-    from producer.memory import require_memory  # noqa: PLC0415
     from producer.record import RecordV2  # noqa: PLC0415
     from producer.rederive import rederive  # noqa: PLC0415
     from producer.rederive_v2 import rederive_v2  # noqa: PLC0415
@@ -63,14 +68,14 @@ def run(arguments: "argparse.Namespace") -> int:
     if (
         arguments.calibration is not None
         or arguments.trace is not None
+        or arguments.remade
         or arguments.record.endswith(".jsonl")
     ):
         return _run_traces(arguments)
     record = read_judgeable(arguments)
     if record is None:
         return DELEGATE
-    backend = select_backend(arguments.backend, arguments.threads)
-    require_memory(*computation(record), backend.workers, arguments.memory_limit)
+    backend = backend_for(record, arguments)
     basis: dict[str, tuple[str, ...]] = {}
     if isinstance(record, RecordV2):
         done = rederive_v2(record, backend, ProgressBar())
@@ -124,21 +129,44 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
         processes=processes,
         progress=ProgressBar(),
         fitted=fitted,
+        remade=arguments.remade,
     )
     fields = [(number, each) for number, one in enumerate(done, 1) for each in one.rederived]
     wrong = [(number, each) for number, each in fields if not each.agrees]
     basis = {"recomputed": done[0].recomputed, "reported": done[0].reported}
     if arguments.format == "json":
         rows = [{"record": number, **dataclasses.asdict(each)} for number, each in fields]
-        print(json.dumps({"agrees": not wrong, "records": len(done), "fields": rows, **basis}))
+        means = {"means": [one.means for one in done]} if arguments.remade else {}
+        print(json.dumps({"agrees": not wrong, "records": len(done), "fields": rows, **basis, **means}))
         return 1 if wrong else 0
     for number in sorted({number for number, _ in wrong}):
         print(f"record {number}:")
         print_table([each for place, each in wrong if place == number])
+    if arguments.remade:
+        _print_remade(done)
     print(f"{len(fields) - len(wrong)} of {len(fields)} deterministic fields of {len(done)} records agree")
     for name, figures in basis.items():
         print(f"{_BASIS[name]}: {'; '.join(figures)}")
     return 1 if wrong else 0
+
+
+def _print_remade(done: "list[Rederivation]") -> None:
+    """Print the mean error of every arm, in the records and in this run, and how far apart the trials' errors are."""
+    from producer.remade import REMADE_TOLERANCE  # noqa: PLC0415
+
+    means = [one.means or {} for one in done]
+    for name in dict.fromkeys(name for one in means for name in one):
+        pairs = [one[name] for one in means if name in one]
+        stated, made = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+        print(f"mean NMSE of {name}: {stated:.6f} in {len(pairs)} records, {made:.6f} in this run")
+    found = (each for one in done for each in one.rederived if "/trials/nmse/" in each.field)
+    differences = sorted(each.difference for each in found if each.difference is not None)
+    if differences:
+        middle, most = (differences[int(part * len(differences))] for part in (0.5, 0.99))
+        print(
+            f"{len(differences)} errors of trials: half differ by at most {middle:.1e}, 99 of 100 by {most:.1e}, "
+            f"all by {differences[-1]:.1e}; allowed {REMADE_TOLERANCE:g}"
+        )
 
 
 _BASIS = {

