@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Fitted", "read_fitted", "read_fitted_file", "write_fitted"]
+__all__ = ["Fitted", "read_fitted", "read_fitted_file", "require_model", "write_fitted"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "key_rotation": get_args(Rotation),
@@ -114,14 +114,18 @@ def read_fitted(
         If safetensors is not installed.
     """
     fitted = read_fitted_file(path)
-    held = fitted.model
+    require_model(path, fitted.model, model)
+    return fitted.scheme, dict(fitted.layers), fitted.calibration
+
+
+def require_model(path: "Path", held: ModelInfo, model: ModelInfo) -> None:
+    """Raise `FileFormatError` unless the model that a file was fitted to is the one that will use it."""
     # The name of a file is no property of a model.
     if asdict(held) | {"name": ""} != asdict(model) | {"name": ""}:
         raise FileFormatError(
             f"{path}: fitted to {held.name!r} ({held.weights_sha256[:12]}), not to {model.name!r} "
             f"({model.weights_sha256[:12]})"
         )
-    return fitted.scheme, dict(fitted.layers), fitted.calibration
 
 
 def read_fitted_file(path: "Path") -> Fitted:

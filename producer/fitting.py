@@ -1,19 +1,23 @@
 """Fits a scheme to all layers of a calibration trace."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from producer.clips import lowest_clips
+from producer.clips import lowest_clips, tune_clips
 from producer.fitted import Fitted
 from producer.parallel import fork_map
 from producer.rotation.files import SIDES
-from producer.schemes import fit_layer
+from producer.schemes import FittedLayer, fit_layer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from producer.protocol import Progress
-    from producer.schemes import FittedLayer, Scheme
+    from producer.scheme import Scheme
+    from producer.trace.data import LayerTrace
     from producer.trace.files import Trace
 
-__all__ = ["fit_trace", "notes"]
+__all__ = ["fit_trace", "notes", "tune_again"]
 
 
 def fit_trace(scheme: "Scheme", calibration: "Trace", processes: int, progress: "Progress") -> Fitted:
@@ -37,16 +41,56 @@ def fit_trace(scheme: "Scheme", calibration: "Trace", processes: int, progress: 
     """
 
     def work(layer_idx: int) -> "FittedLayer":
-        sequences = range(len(calibration.sequences))
-        return fit_layer(scheme, [calibration.layer(layer_idx, index) for index in sequences])
+        return fit_layer(scheme, _sequences(layer_idx, [calibration]))
 
-    layers = range(calibration.model.num_layers)
+    layers = _by_layer(work, calibration.model.num_layers, processes, progress)
+    return Fitted(scheme, calibration.model, layers, calibration.sequences)
+
+
+def tune_again(fitted: Fitted, traces: "Sequence[Trace]", processes: int, progress: "Progress") -> Fitted:
+    """Return a fitted scheme with its clips chosen again for the transforms that it has now.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        Of a scheme with tuned clips.
+    traces : sequence of Trace
+        Calibration; all their sequences are used.
+    processes : int
+    progress : Progress
+
+    Raises
+    ------
+    SpecError
+        As `producer.clips.tune_clips`.
+    FileFormatError
+        If a trace cannot be read.
+    """
+
+    def work(layer_idx: int) -> FittedLayer:
+        rotations = fitted.layers[layer_idx].rotations
+        keys, values = tune_clips(fitted.scheme, rotations, _sequences(layer_idx, traces))
+        return FittedLayer(fitted.scheme, replace(rotations, key_clips=keys, value_clips=values))
+
+    layers = _by_layer(work, fitted.model.num_layers, processes, progress)
+    return replace(fitted, layers=layers)
+
+
+def _sequences(layer_idx: int, traces: "Sequence[Trace]") -> "list[LayerTrace]":
+    """Return a layer of every sequence."""
+    return [trace.layer(layer_idx, index) for trace in traces for index in range(len(trace.sequences))]
+
+
+def _by_layer(
+    work: "Callable[[int], FittedLayer]", num_layers: int, processes: int, progress: "Progress"
+) -> dict[int, FittedLayer]:
+    layers = range(num_layers)
     results: list[FittedLayer] = []
-    for first in range(0, len(layers), processes):
-        progress(first, len(layers), f"layer {first}")
+    for first in range(0, num_layers, processes):
+        progress(first, num_layers, f"layer {first}")
         results += fork_map(work, layers[first : first + processes], processes)
-    progress(len(layers), len(layers), "layers")
-    return Fitted(scheme, calibration.model, dict(enumerate(results)), calibration.sequences)
+    progress(num_layers, num_layers, "layers")
+    return dict(enumerate(results))
 
 
 def notes(fitted: Fitted) -> list[str]:

@@ -51,6 +51,7 @@ __all__ = [
     "read_record_file",
     "read_record_lines",
     "record_text",
+    "require_sound",
     "source_digest",
     "source_listing",
     "verdict_words",
@@ -281,6 +282,18 @@ def read_record_lines(path: str) -> "list[Record | RecordV2]":
     if not records:
         raise RecordError(f"{path}: found no record, allowed: one a line")
     return records
+
+
+def require_sound(path: str) -> None:
+    """Raise `RecordError` unless the adjudicator refuses no record of a file, one record or JSON Lines."""
+    with os.fdopen(open_regular(path), "rb") as stream:
+        content = stream.read()
+    lines = content.splitlines() if path.endswith(".jsonl") else [content]
+    for number, line in enumerate(lines, 1):
+        outcome, code = verdict_words(line) if line.strip() else ("", "")
+        if outcome == "unsupported":
+            where = f"{path}, line {number}" if path.endswith(".jsonl") else path
+            raise RecordError(f"{where}: unsupported: {code}; allowed: a record that is not refused")
 
 
 def verdict_words(data: bytes) -> tuple[str, str]:

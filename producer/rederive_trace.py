@@ -1,5 +1,6 @@
 """Runs records of a trace again from the traces that they name, and says which figures come out."""
 
+import math
 from typing import TYPE_CHECKING
 
 from producer.errors import RecordError
@@ -63,9 +64,11 @@ def _rederivation(record: RecordV2, again: RecordV2, *, remade: bool) -> Rederiv
     sizes = list(_sizes(record, again))
     if not remade:
         return Rederivation([*sizes, *compare_v2(record, again)], RECOMPUTED, REPORTED)
-    # The method is that of the selected arm, which `compare_remade` looks at.
-    sizes = [each for each in sizes if each.field != "/recipe/method"]
-    trained = [f"errors of the trained arm {name}" for name in trained_arms(record)]
+    names = trained_arms(record)
+    # The name of a model's file is no property of the model. The method is that of the selected arm.
+    out = {"/workload/trace/model_id", *(["/recipe/method"] if names else [])}
+    sizes = [each for each in sizes if each.field not in out]
+    trained = [f"errors of the trained arm {name}" for name in names]
     return Rederivation(
         [*sizes, *compare_remade(record, again)],
         RECOMPUTED,
@@ -75,13 +78,13 @@ def _rederivation(record: RecordV2, again: RecordV2, *, remade: bool) -> Rederiv
 
 
 def _means(record: RecordV2, again: RecordV2) -> dict[str, tuple[float, float]]:
-    means = [
-        {}
-        if one.measurements is None
-        else {arm.rotation: arm.summary.nmse_mean for arm in one.measurements.arms}
+    """Return the mean error over the trials by arm, in a record and in its run."""
+    stated, made = (
+        {arm.rotation: math.fsum(arm.trials.nmse) / len(arm.trials.nmse) for arm in one.measurements.arms}
         for one in (record, again)
-    ]
-    return {name: (stated, means[1][name]) for name, stated in means[0].items() if name in means[1]}
+        if one.measurements is not None
+    )
+    return {name: (mean, made[name]) for name, mean in stated.items() if name in made}
 
 
 def rederive_traces(

@@ -2,13 +2,16 @@
 
 Their bytes are others: a model's keys differ in the last bits, so eigenvectors do, and a value next to the edge of a
 code takes the other code. What a record says of an error comes out again within `REMADE_TOLERANCE` all the same, where
-the transform is computed in closed form. A trained one follows another path from the first other bit on.
+the transform is computed in closed form and the linear algebra gives eigenvectors the same signs. A trained transform
+follows another path from the first other bit on.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 from producer.errors import RecordError
 from producer.interval import paired_interval
+from producer.record_trace import fitted_digests
 from producer.rederive import Comparison
 from producer.rederive_v2 import REPORTED, compare_v2
 from producer.trace_protocol import sequence_id
@@ -32,6 +35,9 @@ REPORTED_REMADE = (
     *REPORTED,
 )
 """What a run from traces and files that were made again does not give again."""
+
+# NMSE of an output of zeros.
+_ZERO = 1.0
 
 #: Constructions that are found by steps of training.
 _TRAINED = frozenset({"optr", "optr-general"})
@@ -80,12 +86,15 @@ def require_remade(
                 f"record names as the {where}"
             )
     texts = {sequence.token_ids_sha256 for sequence in calibration.sequences}
-    for name, arm in fitted.items():
-        if {sequence.token_ids_sha256 for sequence in arm.calibration} != texts:
-            names = ", ".join(sequence_id(sequence) for sequence in arm.calibration)
-            raise RecordError(
-                f"arm {name!r}: found a file fitted to {names}, allowed: the sequences of the calibration"
+    for name in fitted_digests(record):
+        if name not in fitted:
+            continue
+        if {sequence.token_ids_sha256 for sequence in fitted[name].calibration} != texts:
+            own, allowed = (
+                ", ".join(map(sequence_id, sequences))
+                for sequences in (fitted[name].calibration, calibration.sequences)
             )
+            raise RecordError(f"arm {name!r}: found a file fitted to {own}, allowed: fitted to {allowed}")
 
 
 def compare_remade(published: "RecordV2", again: "RecordV2") -> list[Comparison]:
@@ -94,58 +103,82 @@ def compare_remade(published: "RecordV2", again: "RecordV2") -> list[Comparison]
     Parameters
     ----------
     published : RecordV2
-        As read; with measurements.
+        As read; with measurements, and not refused by the adjudicator: what follows from its own figures is not looked
+        at here.
     again : RecordV2
         Of a run from the other traces and files.
 
     Returns
     -------
     list of Comparison
-        All that `compare_v2` compares but for digests of transforms, the table of the clip search, and trained arms;
-        then which of the other arms the calibration selects, and whether each claim on errors stands, whoever makes it.
+        What `compare_v2` compares but for digests of transforms and the table of the clip search. Of trained arms only
+        queries and denominators; where there are any, the selection among the others. Then, of each claim on errors,
+        whether it stands on the new trials, and its value: within `REMADE_TOLERANCE` of the baseline's error, or
+        where an arm was trained within the width of the new interval.
     """
-    skipped = _left_out(published)
+    trained = set(trained_arms(published))
+    arms = () if published.measurements is None else published.measurements.arms
+    own = tuple(f"/measurements/arms/{place}/" for place, arm in enumerate(arms) if arm.rotation in trained)
     compared = [
         each
         for each in compare_v2(published, again, REMADE_TOLERANCE)
-        if not each.field.startswith(skipped)
-        and not each.field.endswith(("/key_sha256", "/value_sha256"))
-        and "/calibration/query_nmse/" not in each.field
+        if _is_compared(each.field, of_trained=each.field.startswith(own), has_trained=bool(trained))
     ]
-    return [*compared, *_selection(published, again), *_claims(published, again)]
+    if trained:
+        compared += _selection(published, again)
+    return [*compared, *_claims(published, again)]
 
 
-def _left_out(record: "RecordV2") -> tuple[str, ...]:
-    """Return how the pointers start of what hangs on trained arms."""
-    trained, measured = trained_arms(record), record.measurements
-    arms = () if measured is None else measured.arms
-    places = [place for place, arm in enumerate(arms) if arm.rotation in trained]
-    return ("/measurements/selected", *(f"/measurements/arms/{place}/" for place in places))
+def _is_compared(field: str, *, of_trained: bool, has_trained: bool) -> bool:
+    if field.endswith(("/key_sha256", "/value_sha256")) or "/calibration/query_nmse/" in field:
+        return False
+    if of_trained:
+        return "/trials/query" in field or "/trials/denominator/" in field or field.endswith("/rotation")
+    return field != "/measurements/selected" or not has_trained
 
 
 def _selection(published: "RecordV2", again: "RecordV2") -> "Iterator[Comparison]":
-    """Give the comparison of the untrained arm that the calibration selects."""
+    """Give the comparison of the arm that the calibration selects among those that were not trained."""
     out = {published.recipe.baseline, *trained_arms(published)}
     selected = []
     for record in (published, again):
         arms = () if record.measurements is None else record.measurements.arms
-        best = {arm.rotation: min(arm.calibration.objective) for arm in arms if arm.rotation not in out}
+        best = {
+            arm.rotation: min(arm.calibration.objective, default=math.inf)
+            for arm in arms
+            if arm.rotation not in out
+        }
         selected.append(min(best, key=best.__getitem__) if best else "none")
     if selected != ["none", "none"]:
         stated, made = selected
-        yield Comparison("/measurements/selected", stated, made, None, 0.0, stated == made)
+        field = "/measurements/arms/*/calibration/objective"
+        yield Comparison(field, stated, made, None, 0.0, stated == made)
 
 
 def _claims(published: "RecordV2", again: "RecordV2") -> "Iterator[Comparison]":
-    """Give for each claim on errors whether it stands on the trials that were made again."""
+    """Give the comparisons of the claims on errors."""
+    trained = trained_arms(published)
     arms = () if again.measurements is None else again.measurements.arms
     trials = {arm.rotation: arm.trials.nmse for arm in arms}
     for place, claim in enumerate(published.claims):
         if claim.metric != "output_nmse":
             continue
-        found = "no such arms"
-        if {claim.baseline, claim.candidate} <= trials.keys():
-            pair = trials[claim.baseline], trials[claim.candidate]
-            low, _ = paired_interval(*pair, level=claim.level, resamples=claim.resamples, seed=claim.seed)
-            found = "stands" if low > 0 else "not shown"
-        yield Comparison(f"/claims/{place}", "stands", found, None, 0.0, found == "stands")
+        field = f"/claims/{place}"
+        if not {claim.baseline, claim.candidate} <= trials.keys():
+            yield Comparison(field, claim.candidate, "no such arm", None, 0.0, agrees=False)
+            continue
+        pair = trials[claim.baseline], trials[claim.candidate]
+        baseline, candidate = (math.fsum(nmse) / len(nmse) for nmse in pair)
+        low, high = paired_interval(*pair, level=claim.level, resamples=claim.resamples, seed=claim.seed)
+        stated, found = _stands(claim.low, 0.0), _stands(low, candidate)
+        yield Comparison(field, stated, found, None, 0.0, stated == found)
+        made = baseline - candidate
+        difference = abs(claim.value - made) / (baseline or 1.0)
+        is_trained = claim.baseline in trained or claim.candidate in trained
+        allowed = (high - low) / (baseline or 1.0) if is_trained else REMADE_TOLERANCE
+        yield Comparison(f"{field}/value", claim.value, made, difference, allowed, difference <= allowed)
+
+
+def _stands(low: float, candidate: float) -> str:
+    """Return what becomes of a claim: its interval is above 0, and the arm better than an output of zeros."""
+    return "stands" if low > 0 and candidate < _ZERO else "not shown"

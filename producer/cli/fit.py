@@ -29,7 +29,7 @@ def add(commands: "Subcommands") -> None:
         "--calibration", required=True, type=Path, metavar="DIR", help="trace that the scheme is fitted to"
     )
     command.add_argument(
-        "--scheme", default="balanced", metavar="NAME", help="a scheme of docs/schemes.md (default: balanced)"
+        "--scheme", metavar="NAME", help="a scheme of docs/schemes.md (default: balanced, or that of --start)"
     )
     command.add_argument("--processes", type=int, metavar="N", help="cores to use (default: all)")
     command.add_argument("-o", "--output", required=True, type=Path, metavar="FILE", help="file to write")
@@ -43,23 +43,28 @@ def run(arguments: "argparse.Namespace") -> int:
     from producer.backend.cpu import default_workers  # noqa: PLC0415
     from producer.errors import SpecError  # noqa: PLC0415
     from producer.files import require_writable  # noqa: PLC0415
-    from producer.fitted import write_fitted  # noqa: PLC0415
+    from producer.fitted import read_fitted_file, require_model, write_fitted  # noqa: PLC0415
     from producer.fitting import fit_trace, notes  # noqa: PLC0415
-    from producer.schemes import get_scheme  # noqa: PLC0415
+    from producer.scheme import get_scheme  # noqa: PLC0415
     from producer.trace.files import read_trace  # noqa: PLC0415
 
     require_writable(arguments.output)
     processes = default_workers() if arguments.processes is None else arguments.processes
     if processes < 1:
         raise SpecError(f"processes {processes} is not allowed: at least 1")
-    scheme = get_scheme(arguments.scheme)
     options = check_refine_options(arguments)
+    if arguments.start is not None and arguments.scheme is not None:
+        raise SpecError("--scheme is not allowed with --start: the file has its own")
+    start = None if arguments.start is None else read_fitted_file(arguments.start)
+    scheme = get_scheme(arguments.scheme or "balanced") if start is None else start.scheme
     if options is not None:
         require_refinement(arguments, scheme, options)
     calibration = read_trace(arguments.calibration)
-    fitted = fit_trace(scheme, calibration, processes, ProgressBar())
+    if start is not None:
+        require_model(arguments.start, start.model, calibration.model)
+    fitted = start or fit_trace(scheme, calibration, processes, ProgressBar())
     if options is not None:
-        fitted = refine_fitted(arguments, options, fitted, calibration)
+        fitted = refine_fitted(arguments, options, fitted, calibration, processes)
     write_fitted(arguments.output, fitted)
     for note in notes(fitted):
         print(f"note: {note}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,7 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
     from producer.backend.cpu import default_workers  # noqa: PLC0415
     from producer.errors import RecordError, SpecError  # noqa: PLC0415
     from producer.fitted_arms import read_arms  # noqa: PLC0415
-    from producer.record import read_record_file, read_record_lines  # noqa: PLC0415
+    from producer.record import read_record_file, read_record_lines, require_sound  # noqa: PLC0415
     from producer.record_trace import is_of_trace  # noqa: PLC0415
     from producer.rederive_trace import rederive_traces  # noqa: PLC0415
     from producer.trace.files import read_trace  # noqa: PLC0415
@@ -115,6 +116,8 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
         )
     if arguments.calibration is None or arguments.trace is None:
         raise SpecError(f"{path}: --calibration and --trace are needed: its records are of a trace")
+    if arguments.remade:
+        require_sound(path)
     judgeable = [record for record in records if is_judgeable(record, arguments)]
     if len(judgeable) != len(records):
         return DELEGATE
@@ -133,7 +136,10 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
     )
     fields = [(number, each) for number, one in enumerate(done, 1) for each in one.rederived]
     wrong = [(number, each) for number, each in fields if not each.agrees]
-    basis = {"recomputed": done[0].recomputed, "reported": done[0].reported}
+    basis = {
+        name: tuple(dict.fromkeys(figure for one in done for figure in getattr(one, name)))
+        for name in ("recomputed", "reported")
+    }
     if arguments.format == "json":
         rows = [{"record": number, **dataclasses.asdict(each)} for number, each in fields]
         means = {"means": [one.means for one in done]} if arguments.remade else {}
@@ -157,16 +163,20 @@ def _print_remade(done: "list[Rederivation]") -> None:
     means = [one.means or {} for one in done]
     for name in dict.fromkeys(name for one in means for name in one):
         pairs = [one[name] for one in means if name in one]
-        stated, made = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-        print(f"mean NMSE of {name}: {stated:.6f} in {len(pairs)} records, {made:.6f} in this run")
+        stated, made = (math.fsum(column) / len(pairs) for column in zip(*pairs, strict=True))
+        trained = any(f"errors of the trained arm {name}" in one.reported for one in done)
+        note = "; it was trained: not compared" if trained else ""
+        print(f"mean NMSE of {name}: {stated:.6f} in {len(pairs)} records, {made:.6f} in this run{note}")
     found = (each for one in done for each in one.rederived if "/trials/nmse/" in each.field)
     differences = sorted(each.difference for each in found if each.difference is not None)
+    line = f"{len(differences)} errors of trials compared"
     if differences:
         middle, most = (differences[int(part * len(differences))] for part in (0.5, 0.99))
-        print(
-            f"{len(differences)} errors of trials: half differ by at most {middle:.1e}, 99 of 100 by {most:.1e}, "
-            f"all by {differences[-1]:.1e}; allowed {REMADE_TOLERANCE:g}"
+        line += (
+            f": half differ by at most {middle:.1e}, 99 of 100 by {most:.1e}, all by {differences[-1]:.1e}; "
+            f"allowed {REMADE_TOLERANCE:g}"
         )
+    print(line)
 
 
 _BASIS = {

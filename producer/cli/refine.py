@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from producer.cli.common import ProgressBar
+from producer.cli.common import ProgressBar, memory_size
 
 if TYPE_CHECKING:
     import argparse
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["add_refine_options", "check_refine_options", "refine_fitted", "require_refinement"]
 
 _TUNING = ("learning_rate", "steps", "key_weight", "objective", "selection")
+_PLACES = ("seed", "chunk_bytes")
 
 
 def add_refine_options(command: "argparse.ArgumentParser") -> None:
@@ -29,6 +30,12 @@ def add_refine_options(command: "argparse.ArgumentParser") -> None:
         choices=("optr-paper", "optr", "optr-general"),
         help="learn corrections by the error of the attention output: the paper's recipe as published; rotations "
         "with any option; any invertible transform",
+    )
+    group.add_argument(
+        "--start",
+        type=Path,
+        metavar="FILE",
+        help="fitted file to begin from, with its scheme (default: --scheme, fitted to --calibration)",
     )
     group.add_argument(
         "--held-out",
@@ -50,6 +57,18 @@ def add_refine_options(command: "argparse.ArgumentParser") -> None:
         "--selection",
         choices=("held-out", "last"),
         help="the step that each head takes (default: held-out)",
+    )
+    group.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="draw the first corrections, of standard deviation 0.001 (default: 0, none are drawn)",
+    )
+    group.add_argument(
+        "--chunk-bytes",
+        type=memory_size,
+        metavar="BYTES",
+        help="layers are learned together while their arrays fit in about this, for example 128M (the default)",
     )
     group.add_argument(
         "--device", default="cpu", metavar="NAME", help="of torch: cpu, cuda, cuda:N (default: cpu)"
@@ -76,7 +95,9 @@ def check_refine_options(arguments: "argparse.Namespace") -> "OptrOptions | None
     from producer.optr.options import OptrOptions  # noqa: PLC0415
 
     given = {name: getattr(arguments, name) for name in _TUNING if getattr(arguments, name) is not None}
-    others = [name for name in ("held_out", "state", "losses") if getattr(arguments, name) is not None]
+    placed = {name: getattr(arguments, name) for name in _PLACES if getattr(arguments, name) is not None}
+    files = ("start", "held_out", "state", "losses")
+    others = [*placed, *(name for name in files if getattr(arguments, name) is not None)]
     if arguments.refine is None:
         if given or others:
             name = next(iter([*given, *others])).replace("_", "-")
@@ -89,6 +110,7 @@ def check_refine_options(arguments: "argparse.Namespace") -> "OptrOptions | None
         require_writable(arguments.losses)
     return OptrOptions(
         **given,
+        **placed,
         transform="general" if arguments.refine == "optr-general" else "orthogonal",
         device=arguments.device,
     )
@@ -116,10 +138,15 @@ def require_refinement(arguments: "argparse.Namespace", scheme: "Scheme", option
 
 
 def refine_fitted(
-    arguments: "argparse.Namespace", options: "OptrOptions", fitted: "Fitted", calibration: "Trace"
+    arguments: "argparse.Namespace",
+    options: "OptrOptions",
+    fitted: "Fitted",
+    calibration: "Trace",
+    processes: int,
 ) -> "Fitted":
-    """Return a refined scheme, after writing its losses and its notes."""
+    """Return a refined scheme, its own clips chosen again where it has any, after writing its losses and its notes."""
     from producer.files import write_text  # noqa: PLC0415
+    from producer.fitting import tune_again  # noqa: PLC0415
     from producer.optr.refine import refine  # noqa: PLC0415
     from producer.trace.files import read_trace  # noqa: PLC0415
 
@@ -132,6 +159,9 @@ def refine_fitted(
     if arguments.losses is not None:
         content = {side: getattr(result, side).to_json() for side in ("key", "value")}
         write_text(arguments.losses, json.dumps(content) + "\n")
+    if refined.scheme.clips == "tuned":
+        traces = [calibration] if held_out is None else [calibration, held_out]
+        refined = tune_again(refined, traces, processes, ProgressBar())
     return refined
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from producer.arrays import Float64Array
     from producer.optr.options import OptrOptions
     from producer.optr.problem import SequenceData
     from producer.rotation.dense import DenseTransform
@@ -30,6 +31,7 @@ __all__ = [
     "Inputs",
     "by_head",
     "describe",
+    "first_corrections",
     "plan_chunks",
     "prepare_sides",
     "read_inputs",
@@ -37,6 +39,9 @@ __all__ = [
 ]
 
 SIDES = ("key", "value")
+
+# Standard deviation of corrections that a seed draws: a rotation by about a hundredth of a radian at head dimension 64.
+_SPREAD = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +236,17 @@ def prepare_sides(
         for trace, places in inputs.sides
     ]
     return found[0], found[1] if len(found) > 1 else []
+
+
+def first_corrections(
+    shape: tuple[int, ...], layers: "Sequence[int]", side: str, seed: int
+) -> "Float64Array":
+    """Return where corrections begin, (heads, d, d): 0, or with a seed normal draws, each layer its own."""
+    if seed == 0:
+        return np.zeros(shape)
+    each = (shape[0] // len(layers), *shape[1:])
+    streams = (np.random.default_rng([seed, SIDES.index(side), layer_idx]) for layer_idx in layers)
+    return np.concatenate([_SPREAD * stream.standard_normal(each) for stream in streams])
 
 
 def describe(

@@ -10,6 +10,7 @@ from producer.optr.inputs import (
     SIDES,
     by_head,
     describe,
+    first_corrections,
     plan_chunks,
     prepare_sides,
     read_inputs,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from producer.rotation.dense import DenseTransform
     from producer.schemes import Scheme
     from producer.trace.files import Trace
+
+    _Losses = tuple[Float64Array, Float64Array, NDArray[np.int64]]
 
 __all__ = ["OptrResult", "StageLosses", "learn_optr"]
 
@@ -149,16 +152,19 @@ def learn_optr(
         prepare_folder(state)
     chunks = plan_chunks(start, inputs, options)
     found: dict[int, LayerRotations] = {}
-    states: list[dict[str, StageState]] = []
+    losses: list[dict[str, _Losses]] = []
     for index, layers in enumerate(chunks):
         chunk = _Chunk(
             index, len(chunks), {layer_idx: start[layer_idx] for layer_idx in layers}, options, progress
         )
         path = None if state is None else state / f"chunk-{index:03d}.safetensors"
-        states.append(_learn_chunk(chunk, inputs, path))
-        found |= _transforms(chunk, states[-1])
+        states = _learn_chunk(chunk, inputs, path)
+        found |= _transforms(chunk, states)
+        # Of a chunk that is done no tensor is kept: the layers of a large model stream through one device.
+        losses.append({side: _losses_of(states[side]) for side in SIDES})
+        del states
     key, value = (
-        _losses([both[side] for both in states], training.model.num_kv_heads, options) for side in SIDES
+        _losses([both[side] for both in losses], training.model.num_kv_heads, options) for side in SIDES
     )
     return OptrResult(found, key, value, notes)
 
@@ -196,7 +202,9 @@ def _learn_chunk(chunk: _Chunk, inputs: "Inputs", path: "Path | None") -> "dict[
     states = {}
     for side in SIDES:
         sides = [getattr(rotations, side) for rotations in start.values()]
-        states[side] = StageState.at_start(*by_head(sides, inputs.training.model.num_kv_heads), options)
+        matrices, inverses = by_head(sides, inputs.training.model.num_kv_heads)
+        first = first_corrections(matrices.shape, list(start), side, options.seed)
+        states[side] = StageState.at_start(matrices, inverses, first, options)
         if stored is not None:
             states[side].restore(side, stored)
 
@@ -278,12 +286,14 @@ def _transform(
     )
 
 
-def _losses(states: "list[StageState]", heads: int, options: "OptrOptions") -> StageLosses:
+def _losses_of(state: StageState) -> "_Losses":
+    """Return the losses of a stage of one chunk, and the chosen steps."""
+    return state.training.cpu().numpy(), state.held_out.cpu().numpy(), state.chosen.cpu().numpy()
+
+
+def _losses(chunks: "list[_Losses]", heads: int, options: "OptrOptions") -> StageLosses:
     """Return the losses of a stage of all chunks."""
-    training, held_out, chosen = (
-        np.concatenate([getattr(state, name).cpu().numpy() for state in states])
-        for name in ("training", "held_out", "chosen")
-    )
+    training, held_out, chosen = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
     return StageLosses(
         options.checkpoints,
         training.reshape(-1, heads, options.steps + 1),

@@ -16,7 +16,8 @@ Objective: TypeAlias = Literal["output", "readout", "cache"]
 class OptrOptions:
     """How corrections are learned; the defaults are the paper's recipe.
 
-    Nothing is drawn by chance, so there is no seed: corrections start at 0 and every step sees all sequences.
+    Every step sees all sequences, so that nothing is drawn by chance but, where a seed asks for it, the first
+    corrections.
 
     Parameters
     ----------
@@ -40,6 +41,9 @@ class OptrOptions:
         Last positions of a sequence over which losses are taken.
     least_quantized : int
         Sequences with fewer quantized tokens are left out.
+    seed : int
+        0: corrections start at 0, as published. Another one draws their entries with standard deviation 10⁻³, which
+        shows how much of a result hangs on the path of training.
     device : str
         Of torch: cpu, cuda or cuda:N.
     chunk_bytes : int
@@ -60,6 +64,7 @@ class OptrOptions:
     checkpoint_every: int = 20
     queries: int = LAST_QUERIES
     least_quantized: int = 8
+    seed: int = 0
     device: str = "cpu"
     chunk_bytes: int = 1 << 27
 
@@ -73,6 +78,7 @@ class OptrOptions:
             ("checkpoint_every", 1),
             ("queries", 1),
             ("least_quantized", 1),
+            ("seed", 0),
             ("chunk_bytes", 1),
         ):
             value = getattr(self, name)

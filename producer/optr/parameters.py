@@ -20,13 +20,13 @@ def exponential(s: "Tensor") -> "Tensor":
 
     Notes
     -----
-    Scaling and squaring: exp(S) = T(S/2ⁿ)^(2ⁿ), T the Taylor polynomial of degree 12 and n such that no S/2ⁿ has a
-    1-norm above ½, where T is exact to 2·10⁻¹⁴. exp(0) is exactly I. Batches of small matrices take a hundredth of the
-    time of ``torch.matrix_exp``.
+    Scaling and squaring: exp(S) = T(S/2ⁿ)^(2ⁿ), T the Taylor polynomial of degree 12 and n, of each matrix its own,
+    such that S/2ⁿ has no 1-norm above ½, where T is exact to 2·10⁻¹⁴. exp(0) is exactly I. Batches of small matrices
+    take a hundredth of the time of ``torch.matrix_exp``.
     """
     torch = load_torch()
-    norm = float(s.detach().abs().sum(dim=-2).amax())
-    halvings = max(0, math.ceil(math.log2(norm / _REACH))) if math.isfinite(norm) and norm > 0 else 0
+    norm = s.detach().abs().sum(dim=-2).amax(dim=-1)[..., None, None]
+    halvings = (norm / _REACH).log2().ceil().clamp(min=0).nan_to_num(nan=0.0, posinf=0.0)
     x = s / 2**halvings
     identity = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device).expand_as(s)
     powers = [identity, x, x @ x]
@@ -38,8 +38,8 @@ def exponential(s: "Tensor") -> "Tensor":
             (powers[i] / math.factorial(first + i) for i in range(1, 4)), identity / math.factorial(first)
         )
         result = block + powers[4] @ result
-    for _ in range(halvings):
-        result = result @ result
+    for done in range(int(halvings.amax())):
+        result = torch.where(halvings > done, result @ result, result)
     return result
 
 

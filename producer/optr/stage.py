@@ -66,9 +66,9 @@ class StageState:
 
     @classmethod
     def at_start(
-        cls, matrices: "NDArray[Any]", inverses: "NDArray[Any]", options: "OptrOptions"
+        cls, matrices: "NDArray[Any]", inverses: "NDArray[Any]", first: "NDArray[Any]", options: "OptrOptions"
     ) -> "StageState":
-        """Return the state before the first step, of the start's matrices by head, float32."""
+        """Return the state before the first step, of the start's matrices, float32, and the first corrections."""
         torch = load_torch()
         matrix, inverse = (torch.from_numpy(x.copy()).to(options.device) for x in (matrices, inverses))
         wide = {"dtype": torch.float64, "device": options.device}
@@ -76,7 +76,9 @@ class StageState:
         return cls(
             start=matrix.to(torch.float64),
             start_inverse=inverse.to(torch.float64),
-            adam=Adam(*(torch.zeros(matrix.shape, **wide) for _ in range(3))),
+            adam=Adam(
+                torch.from_numpy(first).to(**wide), *(torch.zeros(matrix.shape, **wide) for _ in range(2))
+            ),
             matrix=matrix,
             inverse=inverse,
             chosen=torch.zeros(heads, dtype=torch.int64, device=options.device),

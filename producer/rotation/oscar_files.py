@@ -13,6 +13,7 @@ import numpy as np
 
 from producer.errors import ExtraMissingError, FileFormatError, NonFiniteError, SpecError
 from producer.files import temporary_beside
+from producer.rotation.checks import probe_defect, probe_of
 from producer.rotation.dense import DenseRotation
 from producer.rotation.oscar import COMPOSITIONS
 from producer.torchfile import read_torch_file
@@ -27,6 +28,8 @@ __all__ = ["read_oscar_rotations", "write_oscar_rotations"]
 
 _TARGETS: "dict[Side, tuple[str, ...]]" = {"key": ("qqt", "ktk"), "value": ("sst", "vtv")}
 _PER_HEAD_OBJECTIVE = "cov_eig_hadamard_perhead"
+# A member that a server does not read: x R of the probe of a rotation's place (`producer.rotation.checks`).
+_PROBE = "kvint2eval_probe"
 
 
 def read_oscar_rotations(
@@ -53,12 +56,14 @@ def read_oscar_rotations(
     ------
     FileFormatError
         If the file is no such file, its version is unknown, it is for the other side, or a layer is missing, stands
-        under another id, has another shape, or is not orthogonal (a matrix rounded to bfloat16 is not).
+        under another id, has another shape, is not orthogonal (a matrix rounded to bfloat16 is not), or does not turn
+        its probe as its writer's did.
 
     Notes
     -----
-    Not checked, because nothing in the file tells: a transposed matrix, and an objective that names the wrong side.
-    `producer.rotation.checks.diagonal_defect` tells both, given the covariance.
+    In files that were written here a probe tells a matrix that was transposed, or stands in the place of another layer
+    or side. In others nothing tells a transposed matrix, nor in v2, whose objective names none, the side;
+    `producer.rotation.checks.diagonal_defect` does, given the covariance.
     """
     content = read_torch_file(path)
     if not isinstance(content, dict) or not isinstance(content.get("layers"), dict):
@@ -67,7 +72,9 @@ def read_oscar_rotations(
     if version not in {1, 2} or isinstance(version, bool):
         raise FileFormatError(f"{path}: format_version {version!r} is not allowed: 1 or 2")
     composition = _composition(path, content.get("objective"), side)
-    return {layer: _layer(path, content, layer, head_dim, num_kv_heads, composition) for layer in layers}
+    return {
+        layer: _layer(path, content, layer, (head_dim, num_kv_heads), side, composition) for layer in layers
+    }
 
 
 def _composition(path: "Path", objective: Any, side: "Side") -> str:
@@ -87,9 +94,15 @@ def _composition(path: "Path", objective: Any, side: "Side") -> str:
 
 
 def _layer(
-    path: "Path", content: "dict[str, Any]", layer: int, head_dim: int, num_kv_heads: int, composition: str
+    path: "Path",
+    content: "dict[str, Any]",
+    layer: int,
+    sizes: tuple[int, int],
+    side: "Side",
+    composition: str,
 ) -> DenseRotation:
     """Return the rotation of one layer, checked."""
+    head_dim, num_kv_heads = sizes
     layers = content["layers"]
     found = [layers[key] for key in (layer, str(layer)) if key in layers]
     if len(found) != 1 or not isinstance(found[0], dict):
@@ -115,7 +128,7 @@ def _layer(
             raise FileFormatError(f"{where}: eigenvalues are not allowed: an array of shape {expected[:-1]}")
         eigenvalues = eigenvalues.astype(np.float64).reshape(-1, head_dim)
     try:
-        return DenseRotation(
+        rotation = DenseRotation(
             kind="oscar",
             matrices=np.array(matrices.reshape(-1, head_dim, head_dim), dtype=np.float32),
             composition=composition,
@@ -123,6 +136,21 @@ def _layer(
         )
     except (SpecError, NonFiniteError) as error:
         raise FileFormatError(f"{where}: {error}") from error
+    _require_place(where, entry.get(_PROBE), rotation, layer, side)
+    return rotation
+
+
+def _require_place(where: str, probe: Any, rotation: DenseRotation, layer: int, side: "Side") -> None:
+    """Raise unless a rotation turns the probe of its place as its writer's did; other writers' files have no probe."""
+    if probe is None:
+        return
+    if not isinstance(probe, np.ndarray) or probe.shape != rotation.matrices.shape[:2]:
+        raise FileFormatError(
+            f"{where}: {_PROBE} is not allowed: an array of shape {rotation.matrices.shape[:2]}"
+        )
+    fault = probe_defect(rotation.matrices, probe, layer, side)
+    if fault is not None:
+        raise FileFormatError(f"{where}: the {side} rotation {fault}")
 
 
 def write_oscar_rotations(
@@ -164,7 +192,8 @@ def write_oscar_rotations(
         # An objective needs a second part, and a rotation of no covariance has its kind alone.
         composition = rotation.composition or rotation.kind
         matrices = rotation.matrices if is_per_head else rotation.matrices[0]
-        layers[layer] = {"layer_id": layer, "rotation": torch.from_numpy(matrices.copy())}
+        probe = torch.from_numpy(probe_of(rotation.matrices, layer, side))
+        layers[layer] = {"layer_id": layer, "rotation": torch.from_numpy(matrices.copy()), _PROBE: probe}
         if rotation.eigenvalues is not None:
             values = rotation.eigenvalues if is_per_head else rotation.eigenvalues[0]
             layers[layer]["eigenvalues"] = torch.from_numpy(values.astype(np.float32))

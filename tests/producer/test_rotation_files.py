@@ -341,6 +341,35 @@ def test_oscar_files_that_torch_writes_come_back(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_per_head", [False, True])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda layers: layers.update({0: {**layers[1], "layer_id": 0}}), "does not turn the probe"),
+        (lambda layers: layers[0].update(rotation=layers[0]["rotation"].mT), "it is transposed"),
+        (lambda layers: layers[0].update(kvint2eval_probe=[1.0]), "kvint2eval_probe is not allowed"),
+        (lambda layers: layers[0].update(rotation=layers[0]["rotation"].flip(-1)), "does not turn the probe"),
+    ],
+)
+def test_a_probe_tells_what_stands_in_another_place(tmp_path, is_per_head, change, message):
+    torch = pytest.importorskip("torch", reason="the extra `trace` is not installed")
+    k, path = normal(3, 2, 40, 8), tmp_path / "r.pt"
+    rotations = {
+        index: build_oscar("qqt", k + index * k[::-1], k, k, is_per_head=is_per_head) for index in range(2)
+    }
+    write_oscar_rotations(path, rotations, "key", "qqt")
+    # A v1 file says its side in the objective; a v2 file of a server does not.
+    words = "is that of keys" if is_per_head else "is this the file of the other side?"
+    with pytest.raises(FileFormatError, match=words.replace("?", r"\?")):
+        read_oscar_rotations(path, "value", 8, 2, range(2))
+    content = torch.load(path, weights_only=True)
+    change(content["layers"])
+    torch.save(content, path)
+    with pytest.raises(FileFormatError, match=message):
+        read_oscar_rotations(path, "key", 8, 2, range(2))
+
+
+@pytest.mark.slow
 def test_the_stored_files_are_what_torch_writes(tmp_path):
     pytest.importorskip("torch", reason="the extra `trace` is not installed")
     torch_files.write(tmp_path)

@@ -1,4 +1,4 @@
-"""Codes with error feedback are of the nearest plane: each is best, whatever the channels after it become (E38)."""
+"""Codes with error feedback are of the nearest plane: each is best if the channels after it may be any number (E38)."""
 
 import numpy as np
 from hypothesis import given

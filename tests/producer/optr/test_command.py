@@ -1,15 +1,19 @@
 """`fit --refine`: the file has what was learned, and what does not fit is refused before any work."""
 
+import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from producer.cli import main
+from producer.clips import tune_clips
 from producer.errors import SpecError
 from producer.fitted import read_fitted_file
 from producer.optr.refine import PAPER_SCHEME, require_papers_scheme
 from producer.schemes import SCHEMES
+from producer.trace.files import read_trace
 from tests.producer.optr import made_optr
 from tests.producer.trace import made
 
@@ -34,6 +38,10 @@ def command(folders, tmp_path, *words, scheme="quarot-centred", refine="optr"):
     [
         (None, ["--steps", "3"], "--steps is not allowed without --refine"),
         (None, ["--held-out", "x"], "--held-out is not allowed without --refine"),
+        (None, ["--start", "x"], "--start is not allowed without --refine"),
+        (None, ["--seed", "1"], "--seed is not allowed without --refine"),
+        (None, ["--chunk-bytes", "1M"], "--chunk-bytes is not allowed without --refine"),
+        ("optr", ["--seed", "-1"], "seed -1 is not allowed: an integer, 0 or above"),
         (
             "optr-paper",
             ["--learning-rate", "0.001"],
@@ -102,6 +110,49 @@ def test_the_file_has_what_was_learned(torch, folders, tmp_path, capsys, scheme,
 
 
 @pytest.mark.slow
+def test_a_start_comes_from_a_file_and_clips_are_chosen_again(torch, folders, tmp_path, capsys):  # noqa: ARG001
+    whole = str(made_optr.trace(tmp_path / "whole", 1, (360, 350, 340), made.INFO).folder)
+    start, out = str(tmp_path / "start.safetensors"), str(tmp_path / "out.safetensors")
+    assert main(["fit", "--calibration", whole, "--scheme", "quarot-centred-tuned", "-o", start]) == 0
+    words = [
+        "fit",
+        "--calibration",
+        folders[0],
+        "--held-out",
+        folders[1],
+        "--start",
+        start,
+        "--refine",
+        "optr",
+    ]
+    words += ["--steps", "4", "--learning-rate", "0.05", "-o", out]
+    assert main(words) == 0
+    begun, learned = (read_fitted_file(Path(file)) for file in (start, out))
+    assert learned.scheme.name == "quarot-centred-tuned+optr"
+    sequences = [trace.layer(0, place) for trace in map(read_trace, map(Path, folders)) for place in (0, 1)]
+    rotations = learned.layers[0].rotations
+    assert rotations.key.sha256 != begun.layers[0].rotations.key.sha256
+    assert np.array_equal(rotations.key_mean, begun.layers[0].rotations.key_mean)
+    assert (rotations.key_clips, rotations.value_clips) == tune_clips(learned.scheme, rotations, sequences)
+    # Not those of the start, which would be the best for other transforms.
+    assert [layer.rotations.key_clips for layer in learned.layers.values()] != [
+        layer.rotations.key_clips for layer in begun.layers.values()
+    ]
+    export = ["export", out, "--side", "value", "-o", str(tmp_path / "v.pt")]
+    assert main(export) == 2
+    assert "value clips by head are not allowed in an OSCAR file" in capsys.readouterr().err
+    names = [sequence.name for sequence in learned.calibration]
+    assert names == ["whole-0", "whole-1", "whole-2", "training-0", "training-1", "held-0", "held-1"]
+    capsys.readouterr()
+    assert main([*words, "--scheme", "quarot"]) == 2
+    assert "--scheme is not allowed with --start: the file has its own" in capsys.readouterr().err
+    other = dataclasses.replace(made.INFO, weights_sha256="0" * 64)
+    foreign = str(made_optr.trace(tmp_path / "foreign", 1, (360,), other).folder)
+    assert main([*words, "--calibration", foreign]) == 2
+    assert "fitted to 'made' (abababababab), not to 'made' (000000000000)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_the_papers_recipe_takes_its_80_steps(torch, folders, tmp_path):  # noqa: ARG001
     losses = tmp_path / "losses.json"
     words = ["--held-out", folders[1], "--losses", str(losses)]
@@ -112,6 +163,21 @@ def test_the_papers_recipe_takes_its_80_steps(torch, folders, tmp_path):  # noqa
         assert np.array(found[side]["training"]).shape == (2, 2, 81)
         assert found[side]["checkpoints"] == [0, 20, 40, 60, 80]
         assert set(np.ravel(found[side]["chosen_step"])) <= {0, 20, 40, 60, 80}
+
+
+@pytest.mark.slow
+def test_learned_rotations_are_exported_where_a_file_can_hold_them(torch, folders, tmp_path, capsys):
+    words = ["--held-out", folders[1], "--steps", "4"]
+    assert command(folders, tmp_path, *words, scheme="oscar-centred") == 0
+    fitted, output = tmp_path / "out.safetensors", tmp_path / "r.pt"
+    export = ["export", str(fitted), "-o", str(output)]
+    assert main([*export, "--side", "key"]) == 2
+    assert "centred keys are not allowed in an OSCAR file" in capsys.readouterr().err
+    assert main([*export, "--side", "value"]) == 0
+    written = torch.load(output, weights_only=True)["layers"]
+    for index, layer in read_fitted_file(fitted).layers.items():
+        assert layer.rotations.value.kind == "optr"
+        assert np.array_equal(written[index]["rotation"].numpy(), layer.rotations.value.matrices)
 
 
 @pytest.mark.slow

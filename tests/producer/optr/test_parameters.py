@@ -36,6 +36,14 @@ def test_the_exponential_of_nothing_is_exactly_the_identity(torch):
     )
 
 
+def test_no_exponential_hangs_on_the_others(torch):
+    """Matrices of very different norms, together and alone: the same to the last bit."""
+    s = matrices(torch, 1.0, is_skew=True) * torch.tensor([1e-6, 0.4, 3.0, 40.0, 0.0])[:, None, None]
+    together = exponential(s)
+    for place in range(5):
+        assert torch.equal(together[place], exponential(s[place : place + 1])[0])
+
+
 def test_a_generator_turns_by_twice_its_entry(torch):
     """S = A - Aᵀ: an A with one entry a, and one with a and -a across the diagonal, turn by a and by 2a."""
     one = torch.tensor([[[0.0, 0.3], [0.0, 0.0]], [[0.0, 0.3], [-0.3, 0.0]]], dtype=torch.float64)
