@@ -55,7 +55,7 @@ def tune_again(fitted: Fitted, traces: "Sequence[Trace]", processes: int, progre
     fitted : Fitted
         Of a scheme with tuned clips.
     traces : sequence of Trace
-        Calibration; all their sequences are used.
+        Calibration; all their sequences that are longer than the windows are used.
     processes : int
     progress : Progress
 
@@ -66,10 +66,12 @@ def tune_again(fitted: Fitted, traces: "Sequence[Trace]", processes: int, progre
     FileFormatError
         If a trace cannot be read.
     """
+    windows = fitted.scheme.sink + fitted.scheme.recent
 
     def work(layer_idx: int) -> FittedLayer:
         rotations = fitted.layers[layer_idx].rotations
-        keys, values = tune_clips(fitted.scheme, rotations, _sequences(layer_idx, traces))
+        long = [layer for layer in _sequences(layer_idx, traces) if layer.seq_len > windows]
+        keys, values = tune_clips(fitted.scheme, rotations, long)
         return FittedLayer(fitted.scheme, replace(rotations, key_clips=keys, value_clips=values))
 
     layers = _by_layer(work, fitted.model.num_layers, processes, progress)

@@ -1,9 +1,10 @@
 """OptR: time and memory of learning corrections, by the number of layers.
 
-    python -m tests.bench.optr [--training DIR --held-out DIR] [--layers N …] [--steps N] [--device D]
+    python -m tests.bench.optr [--training DIR --held-out DIR] [--layers N …] [--steps N] [--device D] [--shape …]
 
-Without traces, random ones in the shape of SmolLM2 (3 KV heads of 64 channels with 3 query heads each, 2048 tokens)
-are made: times do not depend on what is in them. Every row is a process of its own. Needs the extra `trace`.
+Without traces, random ones are made, in the shape of SmolLM2 (9 query heads, 3 KV heads, 64 channels, a model of 576,
+2048 tokens) or in that of `--shape`, 32 8 128 4096 for an 8B model: times do not depend on what is in them. Every row
+is a process of its own. Needs the extra `trace`.
 """
 
 import argparse
@@ -17,27 +18,28 @@ from pathlib import Path
 _WORKER = "--worker"
 
 
-def make_traces(folder, layers, tokens):
+def make_traces(folder, layers, tokens, shape):
     """Random traces; the keys have a mean and a strong channel."""
     import numpy as np  # noqa: PLC0415
 
     from producer.trace.files import ModelInfo, write_arrays, write_manifest  # noqa: PLC0415
     from producer.trace.texts import SequenceInfo  # noqa: PLC0415
 
-    info = ModelInfo("random", "Random", "00" * 32, layers, 9, 3, 64, 576, 0.125)
+    q, kv, d, hidden = shape
+    info = ModelInfo("random", "Random", "00" * 32, layers, q, kv, d, hidden, d**-0.5)
     for seed, name in enumerate(("training", "held-out")):
         (folder / name).mkdir()
         for layer_idx in range(layers):
             rng = np.random.default_rng([seed, layer_idx])
             arrays = {
-                side: rng.standard_normal((heads, tokens, 64))
-                for side, heads in (("q", 9), ("k", 3), ("v", 3))
+                side: rng.standard_normal((heads, tokens, d))
+                for side, heads in (("q", q), ("k", kv), ("v", kv))
             }
-            arrays["k"] += 2 * rng.standard_normal((1, 1, 64))
+            arrays["k"] += 2 * rng.standard_normal((1, 1, d))
             arrays["k"][..., 5] *= 8
             narrow = {side: array.astype(np.float32) for side, array in arrays.items()}
             write_arrays(folder / name, layer_idx, 0, narrow)
-            w_o = np.random.default_rng(layer_idx).standard_normal((9, 64, 576)).astype(np.float32)
+            w_o = np.random.default_rng(layer_idx).standard_normal((q, d, hidden)).astype(np.float32)
             write_arrays(folder / name, layer_idx, None, {"w_o": w_o})
         digest = f"{seed:064d}"
         write_manifest(folder / name, info, [SequenceInfo(name, digest, 0, tokens, digest, ())], {})
@@ -96,6 +98,7 @@ def main():
     parser.add_argument("--held-out", type=Path)
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 30])
     parser.add_argument("--tokens", type=int, default=2048, help="of the random traces")
+    parser.add_argument("--shape", type=int, nargs=4, default=[9, 3, 64, 576], help="of the random traces")
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--learning-rate", type=float, default=0.02)
     parser.add_argument("--scheme", default="quarot-centred")
@@ -113,7 +116,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         traces = (arguments.training, arguments.held_out)
         if traces[0] is None:
-            make_traces(Path(name), max(arguments.layers), arguments.tokens)
+            make_traces(Path(name), max(arguments.layers), arguments.tokens, arguments.shape)
             traces = (Path(name) / "training", Path(name) / "held-out")
         for layers in arguments.layers:
             row = run(arguments, layers, traces)

@@ -60,9 +60,9 @@ def test_every_comparison_of_the_table_is_published_and_holds_what_it_says():
 
 
 def test_the_page_s_verdict_is_what_the_intervals_say():
-    """Less than half of every tuned rival's KL, on the ten texts and the fresh; `balanced` more than half."""
+    """Less than half of every tuned rival's KL, with every calibration set and on the fresh texts."""
     tuned = ("quarot-centred-tuned", "oscar-centred-tuned", "optr-quarot-tuned", "optr-oscar-tuned")
-    for name in ("model-docs", "fresh"):
+    for name in ("docs", "code", "prose", "fresh"):
         runs = Runs(name)
         highs = [runs.ratio("balanced-feedback", one, "model_divergence_nats")["high"] for one in tuned]
         assert max(highs) < 0.5
@@ -72,9 +72,6 @@ def test_the_page_s_verdict_is_what_the_intervals_say():
             for one in ("quarot-feedback", "oscar-feedback")
         ]
         assert all(0.5 < one["mean"] < one["high"] < 1 for one in same)
-    for name in ("model-code", "model-prose"):
-        ratio = Runs(name).ratio("balanced-feedback", "optr-oscar-tuned", "model_divergence_nats")
-        assert ratio["high"] < 0.5
 
 
 def test_a_campaign_beside_the_published_one_is_judged_by_its_closed_forms():
@@ -107,11 +104,27 @@ def test_a_campaign_beside_the_published_one_is_judged_by_its_closed_forms():
     assert not beside(published, fewer, ())[1]
 
 
-def test_no_objective_is_told_from_the_start():
+def test_the_objectives_are_as_the_page_says():
     runs = Runs("objectives")
+    figures = ("relative_error", "divergence_nats")
     for name in ("optr-cache", "optr-readout", "optr-oscar-tuned"):
-        ratio = runs.ratio(name, "oscar-centred-tuned", "relative_error")
-        assert ratio["low"] < 1 < ratio["high"]
+        assert all(runs.ratio(name, "oscar-centred-tuned", figure)["high"] < 1 for figure in figures)
+    for figure in figures:
+        cache = runs.ratio("optr-cache", "optr-oscar-tuned", figure)
+        assert cache["low"] < 1 < cache["high"]
+    assert runs.ratio("optr-readout", "optr-oscar-tuned", "divergence_nats")["low"] > 1
+
+
+def test_seeds_agree_in_attention_and_not_in_the_model():
+    runs = Runs("seeds")
+    seeds = [name for name in runs.schemes if name.startswith("optr-")]
+    assert len(seeds) == 4
+    start = "oscar-centred-tuned"
+    assert all(runs.ratio(name, start, "divergence_nats")["high"] < 0.82 for name in seeds)
+    model = [runs.figure(name, "model_divergence_nats") for name in seeds]
+    assert min(model) < runs.figure(start, "model_divergence_nats") < max(model)
+    # The run that the other comparisons hold is the best of the four: no better rival was left out.
+    assert runs.figure("optr-oscar-tuned", "model_divergence_nats") == min(model)
 
 
 def test_the_needles_are_those_of_the_table(tmp_path):
@@ -127,8 +140,9 @@ def test_the_records_by_layer_are_sound_and_choose_what_the_page_says():
     for layer, line in enumerate(lines):
         verdict, record = adjudicate(line), json.loads(line)
         assert record["workload"]["trace"]["layer"] == layer
-        assert (verdict.outcome, [one.finding for one in verdict.claims]) == ("delegate", [None])
-        assert verdict.finding.code == "environment-not-cuda"
         selected.append(record["measurements"]["selected"])
+        claims = [None] if selected[-1] == "balanced-docs" else []
+        assert (verdict.outcome, [one.finding for one in verdict.claims]) == ("delegate", claims)
+        assert verdict.finding.code == "environment-not-cuda"
     assert len(lines) == 30
     assert [layer for layer, name in enumerate(selected) if name != "balanced-docs"] == [7]

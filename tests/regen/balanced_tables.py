@@ -7,12 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from tests.regen.balanced_says import interval, sentences
+from tests.regen.balanced_says import SAME_ROUNDING, TUNED, interval, sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 _END = "<!-- end -->\n"
 _OURS = ("balanced-feedback", "balanced")
 _SETS = ("docs", "code", "prose")
+#: Rows of the first table; the others are in that of the calibration sets.
+_SHOWN = (
+    *("int2", "centred", "quarot", "quarot-centred", "quarot-centred-tuned"),
+    *("oscar", "oscar-centred", "oscar-centred-tuned"),
+    *("optr-paper-quarot", "optr-quarot-tuned", "optr-paper", "optr-oscar-tuned"),
+    *("balanced-clip", "balanced", "quarot-feedback", "oscar-feedback", "balanced-feedback"),
+)
 _SIZES = {"1,024": "size-1k", "2,048": "size-2k", "4,096": "docs", "8,192": "size-8k"}
 
 
@@ -51,30 +58,30 @@ class Runs:
 def balanced_page() -> bytes:
     """docs/balanced.md."""
     sets = {name: Runs(name) for name in _SETS}
-    models = {name: Runs(f"model-{name}") for name in _SETS}
     fresh = Runs("fresh")
     sizes = {tokens: Runs(name) for tokens, name in _SIZES.items()}
     return _page(
         "docs/balanced.md",
         {
-            "schemes": _schemes(models["docs"]),
-            "ratios": _ratios(models["docs"]),
-            "fresh": _schemes(fresh),
+            "schemes": _schemes(sets["docs"], _SHOWN),
+            "ratios": _ratios(sets["docs"]),
+            "fresh": _schemes(fresh, tuple(fresh.schemes)),
             "fresh-ratios": _ratios(fresh),
-            "texts": _texts(models["docs"], fresh),
+            "texts": _texts(sets["docs"], fresh),
             "twins": _twins(sets["docs"]),
             "sets": _by_set(sets),
-            "models": _by_model(models),
+            "set-ratios": _set_ratios(sets),
             "heads": _heads(sets),
             "sizes": _by_size(sizes),
-            "says": sentences(sets, models, fresh, sizes),
+            "says": sentences(sets, fresh, sizes, Runs("seeds")),
         },
     )
 
 
 def optr_page() -> bytes:
     """docs/optr.md."""
-    return _page("docs/optr.md", {"objectives": _objectives(Runs("objectives"))})
+    blocks = {"objectives": _objectives(Runs("objectives")), "seeds": _seeds(Runs("seeds"))}
+    return _page("docs/optr.md", blocks)
 
 
 def _page(path: str, blocks: "dict[str, list[list[str]] | list[str]]") -> bytes:
@@ -107,10 +114,10 @@ def _error_and_divergence(runs: Runs, scheme: str) -> str:
     return f"{error:.4f} / {divergence:.4f}"
 
 
-def _schemes(runs: Runs) -> list[list[str]]:
+def _schemes(runs: Runs, names: tuple[str, ...]) -> list[list[str]]:
     head = ["error", "key part", "value part", "KL, attention", "perplexity", "KL, model", "same token"]
     rows = [["scheme", *head]]
-    for name in runs.schemes:
+    for name in names:
         perplexity = f"{runs.figure(name, 'model_perplexity'):.3f}"
         divergence = f"{runs.figure(name, 'model_divergence_nats'):.4f}"
         same = f"{100 * runs.figure(name, 'model_top1_agreement'):.1f} %"
@@ -137,7 +144,7 @@ def _ratios(runs: Runs) -> list[list[str]]:
 
 
 def _texts(*comparisons: Runs) -> list[list[str]]:
-    shown = [*comparisons[0].rivals[1:], *reversed(_OURS)]
+    shown = [*TUNED, *SAME_ROUNDING, *reversed(_OURS)]
     rows = [["text", "16 bit", *(f"`{name}`" for name in shown)]]
     for runs in comparisons:
         for index, sequence in enumerate(runs.content["evaluation"]):
@@ -173,34 +180,34 @@ def _twins(runs: Runs) -> list[list[str]]:
     kinds = ("published clip", "own clip", "centred, published clip", "centred, own clip")
     rows = [["rotation", *kinds]]
     for rotation, names in _TWINS.items():
-        rows.append([rotation, *(_error_and_divergence(runs, name) for name in names)])
+        cells = [
+            f"{_error_and_divergence(runs, name)} / {runs.figure(name, 'model_divergence_nats'):.4f} / "
+            f"{runs.figure(name, 'model_perplexity'):.2f}"
+            for name in names
+        ]
+        rows.append([rotation, *cells])
     return rows
 
 
 def _by_set(sets: dict[str, Runs]) -> list[list[str]]:
-    rows = [["scheme", *(f"{name}: {figure}" for name in sets for figure in ("error", "KL"))]]
+    figures = ("relative_error", "divergence_nats", "model_divergence_nats")
+    rows = [["scheme", *(f"{name}: {_METRICS[figure]}" for name in sets for figure in figures)]]
     for scheme in sets["docs"].schemes:
         cells = [
-            f"{runs.figure(scheme, figure):.4f}"
+            f"{runs.figure(scheme, figure):.4f}" if scheme in runs.schemes else ""
             for runs in sets.values()
-            for figure in ("relative_error", "divergence_nats")
+            for figure in figures
         ]
         rows.append([f"`{scheme}`", *cells])
     return rows
 
 
-def _by_model(models: dict[str, Runs]) -> list[list[str]]:
-    shared = [name for name in models["code"].schemes if name != "int2"]
-    rows = [["scheme", *models, *(f"`balanced-feedback` over it, {name}" for name in models)]]
-    for name in shared:
-        cells = [f"{runs.figure(name, 'model_divergence_nats'):.4f}" for runs in models.values()]
-        ratios = ["" for _ in models]
-        if all(name in runs.rivals for runs in models.values()):
-            ratios = [
-                interval(runs.ratio("balanced-feedback", name, "model_divergence_nats"))
-                for runs in models.values()
-            ]
-        rows.append([f"`{name}`", *cells, *ratios])
+def _set_ratios(sets: dict[str, Runs]) -> list[list[str]]:
+    rows = [["scheme", "over", *sets]]
+    for name in _OURS:
+        for rival in sets["docs"].rivals[1:]:
+            cells = [interval(runs.ratio(name, rival, "model_divergence_nats")) for runs in sets.values()]
+            rows.append([f"`{name}`", f"`{rival}`", *cells])
     return rows
 
 
@@ -211,7 +218,7 @@ def _heads(sets: dict[str, Runs]) -> list[list[str]]:
     ]
     for set_name, runs in sets.items():
         for name in _OURS:
-            for rival in runs.rivals[1:]:
+            for rival in (*TUNED, *SAME_ROUNDING):
                 cells = []
                 for figure in figures:
                     own, other = runs.sums(name, figure), runs.sums(rival, figure)
@@ -230,18 +237,42 @@ def _by_size(sizes: dict[str, Runs]) -> list[list[str]]:
 
 
 def _objectives(runs: Runs) -> list[list[str]]:
+    start, papers = "oscar-centred-tuned", "optr-oscar-tuned"
     names = {
-        "oscar-centred-tuned": "none: the start",
+        start: "none: the start",
         "optr-cache": "cache: ‖K̃ - K‖² and ‖Ṽ - V‖²",
         "optr-readout": "before W_O",
-        "optr-oscar-tuned": "after W_O, the paper's",
+        papers: "after W_O, the paper's",
     }
-    rows = [["objective", "error", "key part", "value part", "KL, attention", "error over the start"]]
+    metrics = {"relative_error": "error", "divergence_nats": "KL"}
+    rows = [
+        [
+            *("objective", "error", "key part", "value part", "KL, attention"),
+            *(f"{title} over the start" for title in metrics.values()),
+            *(f"{title} over the paper's" for title in metrics.values()),
+        ]
+    ]
     for name, title in names.items():
-        ratio = (
-            ""
-            if name == "oscar-centred-tuned"
-            else interval(runs.ratio(name, "oscar-centred-tuned", "relative_error"))
+        ratios = [
+            "" if name in (start, rival) else interval(runs.ratio(name, rival, metric))
+            for rival in (start, papers)
+            for metric in metrics
+        ]
+        rows.append([title, *_parts(runs, name), *ratios])
+    return rows
+
+
+def _seeds(runs: Runs) -> list[list[str]]:
+    rows = [["seed", "error", "KL, attention", "KL, model", "perplexity", "KL, model, over the start"]]
+    for name in runs.schemes:
+        if name == "int2":
+            continue
+        is_start = name == "oscar-centred-tuned"
+        seed = (
+            "none: the start" if is_start else name.removeprefix("optr-oscar-tuned").removeprefix("-") or "0"
         )
-        rows.append([title, *_parts(runs, name), ratio])
+        figures = ("relative_error", "divergence_nats", "model_divergence_nats")
+        cells = [f"{runs.figure(name, figure):.4f}" for figure in figures]
+        ratio = "" if is_start else interval(runs.ratio(name, "oscar-centred-tuned", "model_divergence_nats"))
+        rows.append([seed, *cells, f"{runs.figure(name, 'model_perplexity'):.3f}", ratio])
     return rows

@@ -153,6 +153,19 @@ def test_a_start_comes_from_a_file_and_clips_are_chosen_again(torch, folders, tm
 
 
 @pytest.mark.slow
+def test_what_was_too_short_to_learn_from_tunes_no_clips(torch, folders, tmp_path, capsys):  # noqa: ARG001
+    short = str(made_optr.trace(tmp_path / "short", 700, (360, 200), made.INFO).folder)
+    words = ["--held-out", short, "--steps", "2"]
+    assert command(folders, tmp_path, *words, scheme="quarot-centred-tuned") == 0
+    assert "note: " in capsys.readouterr().err
+    learned = read_fitted_file(tmp_path / "out.safetensors")
+    sequences = [read_trace(Path(folders[0])).layer(1, place) for place in (0, 1)]
+    sequences.append(read_trace(Path(short)).layer(1, 0))
+    rotations = learned.layers[1].rotations
+    assert (rotations.key_clips, rotations.value_clips) == tune_clips(learned.scheme, rotations, sequences)
+
+
+@pytest.mark.slow
 def test_the_papers_recipe_takes_its_80_steps(torch, folders, tmp_path):  # noqa: ARG001
     losses = tmp_path / "losses.json"
     words = ["--held-out", folders[1], "--losses", str(losses)]
