@@ -83,6 +83,7 @@ def _target(sets: "dict[str, Runs]", fresh: "Runs") -> dict[str, str]:
         "fresh_ratio": over(fresh, best(fresh)),
         **{f"{name}_rival": _TITLES[best(sets[name])] for name in ("code", "prose")},
         **{f"{name}_ratio": over(sets[name], best(sets[name])) for name in ("code", "prose")},
+        **{f"{name}_plain": over(sets[name], best(sets[name]), "balanced") for name in ("code", "prose")},
         "same": same,
         "ten_same": over(docs, same),
         "fresh_same": over(fresh, same),
