@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: run test slow lint bench mutants regen docs evidence rederive gpu gpu-dry-run clean run-record
+.PHONY: run test slow lint bench mutants regen docs evidence rederive gpu gpu-optr gpu-dry-run clean run-record
 
 # The environment of a user: the package alone.
 $(VENV)/.base: pyproject.toml
@@ -100,9 +100,19 @@ $(GPU_VENV)/.$(GPU_EXTRA): pyproject.toml
 gpu: $(GPU_VENV)/.$(GPU_EXTRA)
 	$(GPU_VENV)/bin/python -m producer.gpu.node --output $(GPU_OUTPUT)
 
+# OptR on the GPU: its tests with the marker gpu, and times in the shapes of SmolLM2 and of an 8B model. It needs torch
+# for CUDA, which `pip install torch` gives on Linux.
+gpu-optr: pyproject.toml
+	$(PYTHON) -m venv $(GPU_VENV)-optr
+	$(GPU_VENV)-optr/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(GPU_VENV)-optr/bin/python -m pip install --quiet --editable '.[trace]' --group test
+	$(GPU_VENV)-optr/bin/python -m pytest -m gpu tests/producer/optr
+	$(GPU_VENV)-optr/bin/python -m tests.bench.optr --device cuda
+	$(GPU_VENV)-optr/bin/python -m tests.bench.optr --device cuda --shape 32 8 128 4096 --layers 2 36
+
 # The same steps without a GPU, on the C++ shim: nothing of it is an observation.
 gpu-dry-run: $(VENV)/.dev
 	$(BIN)/python -m producer.gpu.node --dry-run --output $(GPU_OUTPUT)-dry-run
 
 clean:
-	rm -rf $(VENV) $(GPU_VENV) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) $(GPU_VENV)-optr site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
