@@ -101,6 +101,8 @@ numbers = st.floats(min_value=0, max_value=1.7e308) | st.sampled_from([0.0, 5e-3
 
 
 @example([("", 1e305, 2.3e-309), ("", 2.3e-309, 5e-324)])
+@example([("x", 1e306, 0.0)])
+@example([])
 @given(st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), numbers, numbers), max_size=60))
 def test_any_figures_give_a_plot_whose_coordinates_are_on_it(points):
     curve = tuple((name, ((one, two), (two, one)), one) for name, one, two in points)
