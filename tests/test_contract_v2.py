@@ -157,6 +157,12 @@ def test_integers_that_binary64_confuses_are_never_sealed_alike(pointer):
         assert adjudicate(record.encode()).finding.code == "integer-out-of-range"
 
 
+def test_an_integer_among_numbers_hides_no_later_fault():
+    """A record with a fault is read a second time, member by member, to say where: 1 is a number there too."""
+    finding = adjudicate(text(edited(BASE, ("/recipe/clip_grid/0", 1), ("/claims/0/metric", 5)))).finding
+    assert (finding.code, finding.pointer) == ("wrong-type", "/claims/0/metric")
+
+
 def test_fingerprint_is_that_of_a_second_implementation():
     assert DIALECTS["symmetric-absmax-clip"]["fingerprint_sha256"] == fingerprint.fingerprint()
 
