@@ -142,7 +142,7 @@ def backend_for(record: "Record | RecordV2", arguments: argparse.Namespace) -> "
 
     Raises
     ------
-    SpecError, RecordError, BackendUnavailableError
+    SpecError, RecordError, BackendUnavailableError, MemoryLimitError
         If the record names no computation that is known here, the options ask for what there is not, or the memory does
         not suffice.
     """

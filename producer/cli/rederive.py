@@ -106,6 +106,7 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
     from producer.record import read_record_file, read_record_lines, require_sound  # noqa: PLC0415
     from producer.record_trace import is_of_trace  # noqa: PLC0415
     from producer.rederive_trace import rederive_traces  # noqa: PLC0415
+    from producer.remade import trained_arms  # noqa: PLC0415
     from producer.trace.files import read_trace  # noqa: PLC0415
 
     path = arguments.record
@@ -149,14 +150,14 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
         print(f"record {number}:")
         print_table([each for place, each in wrong if place == number])
     if arguments.remade:
-        _print_remade(done)
+        _print_remade(done, {name for record in judgeable for name in trained_arms(record)})  # type: ignore[arg-type]
     print(f"{len(fields) - len(wrong)} of {len(fields)} deterministic fields of {len(done)} records agree")
     for name, figures in basis.items():
         print(f"{_BASIS[name]}: {'; '.join(figures)}")
     return 1 if wrong else 0
 
 
-def _print_remade(done: "list[Rederivation]") -> None:
+def _print_remade(done: "list[Rederivation]", trained: set[str]) -> None:
     """Print the mean error of every arm, in the records and in this run, and how far apart the trials' errors are."""
     from producer.remade import REMADE_TOLERANCE  # noqa: PLC0415
 
@@ -164,8 +165,7 @@ def _print_remade(done: "list[Rederivation]") -> None:
     for name in dict.fromkeys(name for one in means for name in one):
         pairs = [one[name] for one in means if name in one]
         stated, made = (math.fsum(column) / len(pairs) for column in zip(*pairs, strict=True))
-        trained = any(f"errors of the trained arm {name}" in one.reported for one in done)
-        note = "; it was trained: not compared" if trained else ""
+        note = "; it was trained: not compared" if name in trained else ""
         print(f"mean NMSE of {name}: {stated:.6f} in {len(pairs)} records, {made:.6f} in this run{note}")
     found = (each for one in done for each in one.rederived if "/trials/nmse/" in each.field)
     differences = sorted(each.difference for each in found if each.difference is not None)
