@@ -60,7 +60,7 @@ run-record: $(VENV)/.base
 
 # Each rule of contract v2 switched off in turn: the test records must notice.
 mutants: $(VENV)/.dev
-	$(BIN)/python -m tests.mutants
+	$(BIN)/python -m tests.tools.mutants
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.adjudication
@@ -70,7 +70,7 @@ bench: $(VENV)/.dev
 # The comparisons on a real model in testdata/runs: texts, traces, fits and runs, each step once. It takes hours.
 EVIDENCE ?= build/evidence
 MODEL ?=
-EVIDENCE_RUN := $(BIN)/python -m tests.evidence $(EVIDENCE)/texts $(EVIDENCE)/work $(if $(MODEL),--model $(MODEL))
+EVIDENCE_RUN := $(BIN)/python -m tests.tools.evidence $(EVIDENCE)/texts $(EVIDENCE)/work $(if $(MODEL),--model $(MODEL))
 evidence: $(VENV)/.trace
 	$(EVIDENCE_RUN)
 
@@ -80,7 +80,7 @@ rederive: $(VENV)/.trace
 
 # Make every generated file again; a test compares them.
 regen: $(VENV)/.dev
-	$(BIN)/python -m tests.regen
+	$(BIN)/python -m tests.tools.regen
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -98,7 +98,7 @@ $(GPU_VENV)/.$(GPU_EXTRA): pyproject.toml
 	touch $@
 
 gpu: $(GPU_VENV)/.$(GPU_EXTRA)
-	$(GPU_VENV)/bin/python -m producer.gpu.node --output $(GPU_OUTPUT)
+	$(GPU_VENV)/bin/python -m producer.cli.gpu_node --output $(GPU_OUTPUT)
 
 # OptR on the GPU: its tests with the marker gpu, and times in the shapes of SmolLM2 and of an 8B model. It needs torch
 # for CUDA, which `pip install torch` gives on Linux.
@@ -112,7 +112,7 @@ gpu-optr: pyproject.toml
 
 # The same steps without a GPU, on the C++ shim: nothing of it is an observation.
 gpu-dry-run: $(VENV)/.dev
-	$(BIN)/python -m producer.gpu.node --dry-run --output $(GPU_OUTPUT)-dry-run
+	$(BIN)/python -m producer.cli.gpu_node --dry-run --output $(GPU_OUTPUT)-dry-run
 
 clean:
 	rm -rf $(VENV) $(GPU_VENV) $(GPU_VENV)-optr site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,7 +15,7 @@ BACKENDS = ("auto", "numpy", "cupy")
 
 def cuda_problem() -> str | None:
     """Return why no run on a GPU is possible here, with what to do, or None when one is."""
-    from producer.gpu.cuda import require_cuda  # noqa: PLC0415 - imports CuPy
+    from producer.backend.cuda.cupy_device import require_cuda  # noqa: PLC0415 - imports CuPy
 
     try:
         require_cuda()
@@ -47,7 +47,7 @@ def select_backend(name: str, workers: int | None = None) -> "Backend":
     if name == "cupy" and problem is not None:
         raise BackendUnavailableError(f"backend cupy cannot run here: {problem}")
     if name != "numpy" and problem is None:
-        from producer.gpu.backend import open_cuda_backend  # noqa: PLC0415
+        from producer.backend.cuda.backend import open_cuda_backend  # noqa: PLC0415
 
         return open_cuda_backend()
     return NumpyBackend(workers)

@@ -1,6 +1,6 @@
 """What a backend computes: the seam between the protocols and the machine.
 
-A protocol (`producer.protocol`) calls nothing but these methods for work that grows with the tokens.
+A protocol (`producer.experiment.slice.protocol`) calls nothing but these methods for work that grows with the tokens.
 A GPU backend has the same methods over device arrays; queries and outputs cross the seam as NumPy arrays.
 """
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from producer.arrays import Float32Array, Float64Array
-    from producer.rotation import Rotation
-    from producer.source import KVSource
+    from producer.backend.kv_blocks import KVSource
+    from producer.numerics.arrays import Float32Array, Float64Array
+    from producer.transform import Rotation
 
 __all__ = ["Backend", "Decoded", "PackedCache", "RotatedCache", "RuntimeInfo", "SplittingBackend"]
 

@@ -1,52 +1,42 @@
 """The NumPy backend: one tile of a block and a head at a time, small enough for a core's cache.
 
-It works in the thread that calls it. Candidates are spread over cores by `producer.parallel`, whole, so the number
-of cores changes no bit.
+It works in the thread that calls it. Candidates are spread over cores by `producer.system.processes`, whole, so
+the number of cores changes no bit.
 """
 
 import math
-import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
-from producer.arrays import require_finite
-from producer.attention import Partial, merge_partials, partial_attention
 from producer.backend.base import Decoded, RuntimeInfo
+from producer.backend.blockwise_attention import Partial, merge_partials, partial_attention
+from producer.backend.kv_blocks import BlockSource, KVSource, empty_block
+from producer.backend.scratch import Scratch, unbuffered
 from producer.errors import NonFiniteError, SpecError
-from producer.metrics import nmse
-from producer.packing import pack
+from producer.numerics.arrays import require_finite
+from producer.numerics.nmse import nmse
 from producer.quantize import symmetric_absmax_clip as dialect
-from producer.rotation import Identity
-from producer.source import BlockSource, KVSource, empty_block
-from producer.workspace import Scratch, unbuffered
+from producer.quantize.packing import pack
+from producer.quantize.steps import split_groups
+from producer.system.processes import default_workers
+from producer.transform import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from producer.arrays import Float32Array, Float64Array, UInt8Array
-    from producer.attention import TileReader
     from producer.backend.base import PackedCache, RotatedCache
-    from producer.rotation import Rotation
+    from producer.backend.blockwise_attention import TileReader
+    from producer.numerics.arrays import Float32Array, Float64Array, UInt8Array
+    from producer.transform import Rotation
 
-__all__ = [
-    "NumpyBackend",
-    "NumpyPackedCache",
-    "NumpyRotatedCache",
-    "PackedBlock",
-    "default_workers",
-]
+__all__ = ["NumpyBackend", "NumpyPackedCache", "NumpyRotatedCache", "PackedBlock"]
 
 _Result = TypeVar("_Result")
 _LEVELS = np.float32(1.5)
 _MAX_WORKERS = 256
-
-
-def default_workers() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +213,7 @@ class NumpyBackend:
         group_size = queries.shape[2]
 
         def reader(part: int) -> "TileReader":
-            rows = dialect.split_groups(tiles[part], group_size, 0)
+            rows = split_groups(tiles[part], group_size, 0)
             absmax = _row_absmax(rows)
 
             def read(index: int) -> "tuple[Float32Array, Float32Array]":
@@ -248,7 +238,7 @@ class NumpyBackend:
             scales = np.empty((heads, parts, d // group_size, tokens), dtype=np.float32)
             codes = self._scratch.take("bytes", (d // 4, tokens)).view(np.uint8).reshape(d, tokens)
             for head, part in np.ndindex(heads, parts):
-                rows = dialect.split_groups(block[head, part], group_size, 0)
+                rows = split_groups(block[head, part], group_size, 0)
                 scale = dialect.row_scale(_row_absmax(rows), ratio)
                 values = dialect.code_values(rows, scale, self._scratch.take("levels", rows.shape))
                 np.copyto(codes, values.reshape(codes.shape), casting="unsafe")
@@ -333,7 +323,7 @@ class NumpyBackend:
         return outputs
 
     def nmse(self, observed: "Float32Array", reference: "Float32Array") -> "Float64Array":
-        """Return the NMSE of every query; see `producer.metrics.nmse`."""
+        """Return the NMSE of every query; see `producer.numerics.nmse.nmse`."""
         return nmse(observed, reference)
 
 

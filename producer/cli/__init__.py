@@ -42,7 +42,7 @@ class _Version(argparse.Action):
     """Prints the version. The models of records, which take longer to import than all the rest, come only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from producer.record import package_version  # noqa: PLC0415
+        from producer.record.provenance import package_version
 
         print(f"{parser.prog} {package_version()}")
         parser.exit()

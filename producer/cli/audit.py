@@ -36,8 +36,8 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Audit a record's computation."""
-    from producer.audit import audit_record  # noqa: PLC0415
-    from producer.errors import RecordError  # noqa: PLC0415
+    from producer.errors import RecordError
+    from producer.record.audit import audit_record
 
     if arguments.record.endswith(".jsonl"):
         raise RecordError(

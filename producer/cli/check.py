@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from producer.cli.common import Subcommands
-    from producer.comparison_check import ComparisonFinding
+    from producer.experiment.trace.check_comparison import ComparisonFinding
 
 __all__ = ["add", "print_findings"]
 
@@ -34,7 +34,7 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Check a comparison."""
-    from producer.comparison_check import check_comparison, read_comparison  # noqa: PLC0415
+    from producer.experiment.trace.check_comparison import check_comparison, read_comparison
 
     content = read_comparison(arguments.comparison)
     findings = check_comparison(content)

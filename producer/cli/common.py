@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from producer.backend.base import Backend
-    from producer.record import Record, RecordV2
+    from producer.record.reading import RecordV2
+    from producer.record.v1 import Record
 
 __all__ = [
     "COULD_NOT_JUDGE",
@@ -97,7 +98,7 @@ def complain(message: str) -> None:
 
 def print_delegation(detail: str, arguments: argparse.Namespace, *, modeled: bool = False) -> None:
     """Print the typed delegate result on standard output."""
-    from producer.record import delegation  # noqa: PLC0415
+    from producer.record.provenance import delegation
 
     result = delegation(detail, modeled=modeled)
     if arguments.format == "json":
@@ -114,7 +115,7 @@ class ProgressBar:
         self._shown = sys.stderr.isatty()
 
     def __call__(self, done: int, total: int, what: str) -> None:
-        """Show how far a run is; see `producer.protocol.Progress`."""
+        """Show how far a run is; see `producer.system.progress.Progress`."""
         if not self._shown:
             return
         filled = _BAR_WIDTH * done // total
@@ -131,7 +132,7 @@ def read_judgeable(arguments: argparse.Namespace) -> "Record | RecordV2 | None":
     RecordError
         If the file cannot be read or holds no well-formed record.
     """
-    from producer.record import read_record_file  # noqa: PLC0415
+    from producer.record.reading import read_record_file
 
     record = read_record_file(arguments.record)
     return record if is_judgeable(record, arguments) else None
@@ -146,9 +147,9 @@ def backend_for(record: "Record | RecordV2", arguments: argparse.Namespace) -> "
         If the record names no computation that is known here, the options ask for what there is not, or the memory does
         not suffice.
     """
-    from producer.backend import select_backend  # noqa: PLC0415
-    from producer.computation import computation  # noqa: PLC0415
-    from producer.memory import require_memory  # noqa: PLC0415
+    from producer.backend import select_backend
+    from producer.experiment.slice.memory import require_memory
+    from producer.record.computation import computation
 
     backend = select_backend(arguments.backend, arguments.threads)
     require_memory(*computation(record), backend.workers, arguments.memory_limit)
@@ -157,7 +158,7 @@ def backend_for(record: "Record | RecordV2", arguments: argparse.Namespace) -> "
 
 def is_judgeable(record: "Record | RecordV2", arguments: argparse.Namespace) -> bool:
     """Return whether a record has a run to repeat; print the delegation where it has none."""
-    from producer.record import RecordV2  # noqa: PLC0415
+    from producer.record.reading import RecordV2
 
     if record.evidence == "modeled":
         print_delegation(

@@ -114,16 +114,16 @@ def clip_grid(text: str) -> tuple[float, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare rotations and write their records."""
-    from producer.backend.cpu import default_workers  # noqa: PLC0415
-    from producer.errors import SpecError  # noqa: PLC0415
-    from producer.files import require_writable, write_text  # noqa: PLC0415
-    from producer.fitted_arms import read_arms  # noqa: PLC0415
-    from producer.quantize import get_pair  # noqa: PLC0415
-    from producer.record import verdict_words  # noqa: PLC0415
-    from producer.record_trace import build_trace_record, trace_record_text  # noqa: PLC0415
-    from producer.trace.files import read_trace  # noqa: PLC0415
-    from producer.trace_arms import compare_arms  # noqa: PLC0415
-    from producer.trace_protocol import DEFAULT_GRID, TraceProtocol  # noqa: PLC0415
+    from producer.errors import SpecError
+    from producer.experiment.trace.arm_protocol import DEFAULT_GRID, TraceProtocol
+    from producer.experiment.trace.compare_arms import compare_arms
+    from producer.experiment.trace.fitted_arms import read_arms
+    from producer.quantize import get_pair
+    from producer.record.reading import verdict_words
+    from producer.record.v2_trace import build_trace_record, trace_record_text
+    from producer.system.files import require_writable, write_text
+    from producer.system.processes import default_workers
+    from producer.trace.files import read_trace
 
     require_writable(arguments.output)
     if arguments.output.suffix != ".jsonl":

@@ -25,8 +25,8 @@ def add(commands: "Subcommands") -> None:
 
 
 def _kernel_compiler() -> str:
-    from producer.errors import BackendUnavailableError  # noqa: PLC0415
-    from producer.gpu.compile import compiler_version  # noqa: PLC0415
+    from producer.backend.cuda.compile import compiler_version
+    from producer.errors import BackendUnavailableError
 
     try:
         return f"ready: NVRTC {compiler_version()}"
@@ -36,10 +36,10 @@ def _kernel_compiler() -> str:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Print the machine's abilities."""
-    from producer.backend import cuda_problem  # noqa: PLC0415
-    from producer.backend.cpu import default_workers  # noqa: PLC0415
-    from producer.environment import available_bytes, collect_environment  # noqa: PLC0415
-    from producer.record import package_version, source_digest  # noqa: PLC0415
+    from producer.backend import cuda_problem
+    from producer.record.provenance import package_version, source_digest
+    from producer.system.environment import available_bytes, collect_environment
+    from producer.system.processes import default_workers
 
     problem = cuda_problem()
     plots = importlib.util.find_spec("matplotlib") is not None

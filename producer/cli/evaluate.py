@@ -9,8 +9,8 @@ from producer.cli.common import ProgressBar, add_command
 if TYPE_CHECKING:
     import argparse
 
-    from producer.candidates import Calibration, Candidate
     from producer.cli.common import Subcommands
+    from producer.experiment.trace.candidates import Calibration, Candidate
     from producer.trace.files import Trace
 
 __all__ = ["add"]
@@ -103,12 +103,12 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Compare schemes."""
-    from producer.comparison import compare_schemes  # noqa: PLC0415
-    from producer.comparison_check import read_comparison  # noqa: PLC0415
-    from producer.files import write_text  # noqa: PLC0415
-    from producer.trace.files import read_trace  # noqa: PLC0415
-    from producer.trace.model_runs import require_model_of, run_schemes  # noqa: PLC0415
-    from producer.trace.run_state import RunState  # noqa: PLC0415
+    from producer.experiment.trace.check_comparison import read_comparison
+    from producer.experiment.trace.compare_schemes import compare_schemes
+    from producer.experiment.trace.model_runs import require_model_of, run_schemes
+    from producer.experiment.trace.run_state import RunState
+    from producer.system.files import write_text
+    from producer.trace.files import read_trace
 
     processes, tolerance = _require_arguments(arguments)
     published = None if arguments.against is None else read_comparison(arguments.against)
@@ -126,7 +126,7 @@ def run(arguments: "argparse.Namespace") -> int:
     if arguments.output is not None:
         write_text(arguments.output, json.dumps(content) + "\n")
     if arguments.plot is not None:
-        from producer.plot_schemes import plot_comparison  # noqa: PLC0415
+        from producer.experiment.trace.plot import plot_comparison
 
         plot_comparison(comparison, arguments.plot)
     if published is not None:
@@ -137,11 +137,11 @@ def run(arguments: "argparse.Namespace") -> int:
 
 def _require_arguments(arguments: "argparse.Namespace") -> tuple[int, float]:
     """Return processes and tolerance, once the arguments are known to be allowed."""
-    from producer.backend.cpu import default_workers  # noqa: PLC0415
-    from producer.comparison_check import TOLERANCE  # noqa: PLC0415
-    from producer.errors import SpecError  # noqa: PLC0415
-    from producer.files import require_writable  # noqa: PLC0415
-    from producer.plot import require_plot  # noqa: PLC0415
+    from producer.errors import SpecError
+    from producer.experiment.slice.plot import require_plot
+    from producer.experiment.trace.check_comparison import TOLERANCE
+    from producer.system.files import require_writable
+    from producer.system.processes import default_workers
 
     for path in (arguments.output, arguments.state):
         if path is not None:
@@ -169,9 +169,9 @@ def _calibration(folder: Path | None, evaluation: "Trace") -> "Calibration | Non
     FileFormatError
         If the folder holds neither a trace nor a dump.
     """
-    from producer.candidates import DumpCalibration, TraceCalibration  # noqa: PLC0415
-    from producer.errors import SpecError  # noqa: PLC0415
-    from producer.trace.files import read_trace  # noqa: PLC0415
+    from producer.errors import SpecError
+    from producer.experiment.trace.candidates import DumpCalibration, TraceCalibration
+    from producer.trace.files import read_trace
 
     if folder is None:
         return None
@@ -189,8 +189,8 @@ def _calibration(folder: Path | None, evaluation: "Trace") -> "Calibration | Non
 
 def _candidates(arguments: "argparse.Namespace", evaluation: "Trace") -> "list[Candidate]":
     """Return the schemes that were asked for, the baseline first."""
-    from producer.candidates import from_calibration, from_file  # noqa: PLC0415
-    from producer.schemes import SCHEMES, get_scheme  # noqa: PLC0415
+    from producer.experiment.trace.candidates import from_calibration, from_file
+    from producer.scheme.registry import SCHEMES, get_scheme
 
     names = arguments.scheme
     if names is None:
@@ -208,8 +208,8 @@ def _print_against(
     content: dict[str, Any], published: dict[str, Any], tolerance: float, *, is_json: bool
 ) -> int:
     """Print where a published comparison differs, and return the exit code."""
-    from producer.cli.check import print_findings  # noqa: PLC0415
-    from producer.comparison_check import compare_comparisons  # noqa: PLC0415
+    from producer.cli.check import print_findings
+    from producer.experiment.trace.check_comparison import compare_comparisons
 
     findings = compare_comparisons(content, published, tolerance)
     print_findings({"agrees": not findings, "tolerance": tolerance}, findings, is_json=is_json)

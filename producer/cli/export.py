@@ -36,9 +36,9 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Export a fitted scheme."""
-    from producer.files import require_writable  # noqa: PLC0415
-    from producer.fitted import read_fitted_file  # noqa: PLC0415
-    from producer.rotation.export import export_oscar  # noqa: PLC0415
+    from producer.scheme.export_oscar import export_oscar
+    from producer.scheme.fitted_file import read_fitted_file
+    from producer.system.files import require_writable
 
     require_writable(arguments.output)
     fitted = read_fitted_file(arguments.fitted)

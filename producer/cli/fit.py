@@ -40,13 +40,13 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Fit a scheme."""
-    from producer.backend.cpu import default_workers  # noqa: PLC0415
-    from producer.errors import SpecError  # noqa: PLC0415
-    from producer.files import require_writable  # noqa: PLC0415
-    from producer.fitted import read_fitted_file, require_model, write_fitted  # noqa: PLC0415
-    from producer.fitting import fit_trace, notes  # noqa: PLC0415
-    from producer.scheme import get_scheme  # noqa: PLC0415
-    from producer.trace.files import read_trace  # noqa: PLC0415
+    from producer.errors import SpecError
+    from producer.scheme.fit_trace import fit_trace, notes
+    from producer.scheme.fitted_file import read_fitted_file, require_model, write_fitted
+    from producer.scheme.registry import get_scheme
+    from producer.system.files import require_writable
+    from producer.system.processes import default_workers
+    from producer.trace.files import read_trace
 
     require_writable(arguments.output)
     processes = default_workers() if arguments.processes is None else arguments.processes

@@ -9,8 +9,8 @@ from producer.cli.common import add_command
 if TYPE_CHECKING:
     import argparse
 
+    from producer.backend.cuda.pins import ProgramPin
     from producer.cli.common import Subcommands
-    from producer.gpu.pins import ProgramPin
 
 __all__ = ["add"]
 
@@ -41,9 +41,8 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Compile the kernels and compare, or update, their pins."""
-    from producer.files import require_writable, write_text  # noqa: PLC0415
-    from producer.gpu.compile import compile_program  # noqa: PLC0415
-    from producer.gpu.pins import (  # noqa: PLC0415
+    from producer.backend.cuda.compile import compile_program
+    from producer.backend.cuda.pins import (
         ARCHITECTURES,
         PINS_FILE,
         VARIANTS,
@@ -52,6 +51,7 @@ def run(arguments: "argparse.Namespace") -> int:
         pins_text,
         read_kernel_pins,
     )
+    from producer.system.files import require_writable, write_text
 
     path = arguments.pins or PINS_FILE
     if arguments.update:

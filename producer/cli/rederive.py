@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import argparse
 
     from producer.cli.common import Subcommands
-    from producer.rederive import Comparison
-    from producer.rederive_v2 import Rederivation
+    from producer.record.field_comparison import FieldComparison
+    from producer.record.rederive_v2 import Rederivation
 
 __all__ = ["add"]
 
@@ -62,9 +62,9 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Run a record's computation again."""
-    from producer.record import RecordV2  # noqa: PLC0415
-    from producer.rederive import rederive  # noqa: PLC0415
-    from producer.rederive_v2 import rederive_v2  # noqa: PLC0415
+    from producer.record.reading import RecordV2
+    from producer.record.rederive_v1 import rederive
+    from producer.record.rederive_v2 import rederive_v2
 
     if (
         arguments.calibration is not None
@@ -100,14 +100,14 @@ def run(arguments: "argparse.Namespace") -> int:
 
 def _run_traces(arguments: "argparse.Namespace") -> int:
     """Run records of a trace again."""
-    from producer.backend.cpu import default_workers  # noqa: PLC0415
-    from producer.errors import RecordError, SpecError  # noqa: PLC0415
-    from producer.fitted_arms import read_arms  # noqa: PLC0415
-    from producer.record import read_record_file, read_record_lines, require_sound  # noqa: PLC0415
-    from producer.record_trace import is_of_trace  # noqa: PLC0415
-    from producer.rederive_trace import rederive_traces  # noqa: PLC0415
-    from producer.remade import trained_arms  # noqa: PLC0415
-    from producer.trace.files import read_trace  # noqa: PLC0415
+    from producer.errors import RecordError, SpecError
+    from producer.experiment.trace.fitted_arms import read_arms
+    from producer.record.reading import read_record_file, read_record_lines, require_sound
+    from producer.record.rederive_remade import trained_arms
+    from producer.record.rederive_trace import rederive_traces
+    from producer.record.v2_trace import is_of_trace
+    from producer.system.processes import default_workers
+    from producer.trace.files import read_trace
 
     path = arguments.record
     records = read_record_lines(path) if path.endswith(".jsonl") else [read_record_file(path)]
@@ -159,7 +159,7 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
 
 def _print_remade(done: "list[Rederivation]", trained: set[str]) -> None:
     """Print the mean error of every arm, in the records and in this run, and how far apart the trials' errors are."""
-    from producer.remade import REMADE_TOLERANCE  # noqa: PLC0415
+    from producer.record.rederive_remade import REMADE_TOLERANCE
 
     means = [one.means or {} for one in done]
     for name in dict.fromkeys(name for one in means for name in one):
@@ -185,7 +185,7 @@ _BASIS = {
 }
 
 
-def print_table(comparisons: "list[Comparison]") -> None:
+def print_table(comparisons: "list[FieldComparison]") -> None:
     """Print field, published, recomputed, relative difference, tolerance and whether they agree."""
     rows = [("field", "published", "recomputed", "difference", "tolerance", "")]
     rows += [

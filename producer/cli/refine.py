@@ -10,10 +10,10 @@ from producer.cli.common import ProgressBar, memory_size
 if TYPE_CHECKING:
     import argparse
 
-    from producer.fitted import Fitted
-    from producer.optr.learn import OptrResult
-    from producer.optr.options import OptrOptions
-    from producer.schemes import Scheme
+    from producer.scheme.fitted_file import Fitted
+    from producer.scheme.optr.learn import OptrResult
+    from producer.scheme.optr.options import OptrOptions
+    from producer.scheme.registry import Scheme
     from producer.trace.files import Trace
 
 __all__ = ["add_refine_options", "check_refine_options", "refine_fitted", "require_refinement"]
@@ -90,9 +90,9 @@ def check_refine_options(arguments: "argparse.Namespace") -> "OptrOptions | None
     SpecError
         If options do not fit each other.
     """
-    from producer.errors import SpecError  # noqa: PLC0415
-    from producer.files import require_writable  # noqa: PLC0415
-    from producer.optr.options import OptrOptions  # noqa: PLC0415
+    from producer.errors import SpecError
+    from producer.scheme.optr.options import OptrOptions
+    from producer.system.files import require_writable
 
     given = {name: getattr(arguments, name) for name in _TUNING if getattr(arguments, name) is not None}
     placed = {name: getattr(arguments, name) for name in _PLACES if getattr(arguments, name) is not None}
@@ -126,9 +126,9 @@ def require_refinement(arguments: "argparse.Namespace", scheme: "Scheme", option
     BackendUnavailableError, ExtraMissingError
         If torch cannot use the device, or is not installed.
     """
-    from producer.errors import SpecError  # noqa: PLC0415
-    from producer.optr.library import require_device  # noqa: PLC0415
-    from producer.optr.refine import require_papers_scheme  # noqa: PLC0415
+    from producer.errors import SpecError
+    from producer.scheme.optr.refine import require_papers_scheme
+    from producer.scheme.optr.torch_loader import require_device
 
     if arguments.refine == "optr-paper":
         require_papers_scheme(scheme)
@@ -145,10 +145,10 @@ def refine_fitted(
     processes: int,
 ) -> "Fitted":
     """Return a refined scheme, its own clips chosen again where it has any, after writing its losses and its notes."""
-    from producer.files import write_text  # noqa: PLC0415
-    from producer.fitting import tune_again  # noqa: PLC0415
-    from producer.optr.refine import refine  # noqa: PLC0415
-    from producer.trace.files import read_trace  # noqa: PLC0415
+    from producer.scheme.fit_trace import tune_again
+    from producer.scheme.optr.refine import refine
+    from producer.system.files import write_text
+    from producer.trace.files import read_trace
 
     held_out = None if arguments.held_out is None else read_trace(arguments.held_out)
     refined, result = refine(fitted, (calibration, held_out), options, ProgressBar(), arguments.state)
@@ -167,7 +167,7 @@ def refine_fitted(
 
 def _summary(result: "OptrResult") -> list[str]:
     """Return a line a stage: how many heads moved, and losses of the start and of what came of it."""
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
     lines = []
     for side in ("key", "value"):

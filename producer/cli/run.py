@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import argparse
 
     from producer.cli.common import Subcommands
-    from producer.protocol import RunResult
-    from producer.spec import ProtocolSpec, SliceSpec
+    from producer.experiment.slice.protocol import RunResult
+    from producer.experiment.slice.spec import SliceProtocol, SliceSpec
 
 __all__ = ["add"]
 
-# Options that change the protocol itself: (option, member of ProtocolSpec, help).
+# Options that change the protocol itself: (option, member of SliceProtocol, help).
 _PROTOCOL_OPTIONS = (
     ("--evaluation-queries", "evaluation_queries", "queries that evaluate each candidate (default: 64)"),
     ("--calibration-queries", "calibration_queries", "queries of the clip search (default: 16)"),
@@ -75,19 +75,19 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Run a protocol, write record and side file, and print a summary."""
-    from producer.backend import cuda_problem, select_backend  # noqa: PLC0415
-    from producer.files import require_writable  # noqa: PLC0415
-    from producer.memory import require_memory  # noqa: PLC0415
-    from producer.plot import require_plot  # noqa: PLC0415
-    from producer.protocol import run_protocol  # noqa: PLC0415
-    from producer.rotation.hadamard import require_power_of_two  # noqa: PLC0415
+    from producer.backend import cuda_problem, select_backend
+    from producer.experiment.slice.memory import require_memory
+    from producer.experiment.slice.plot import require_plot
+    from producer.experiment.slice.protocol import run_protocol
+    from producer.system.files import require_writable
+    from producer.transform.fast_hadamard import require_power_of_two
 
     spec, protocol = specifications(arguments)
     require_power_of_two(spec.head_dim)
     require_writable(arguments.output)
     is_v2 = arguments.contract == "v2"
     if is_v2:
-        from producer.record_v2 import require_v2  # noqa: PLC0415
+        from producer.record.v2_slice import require_v2
 
         require_v2(protocol)
     else:
@@ -129,7 +129,7 @@ def _summary_v2(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def specifications(arguments: "argparse.Namespace") -> "tuple[SliceSpec, ProtocolSpec]":
+def specifications(arguments: "argparse.Namespace") -> "tuple[SliceSpec, SliceProtocol]":
     """Return slice and protocol of the arguments.
 
     Raises
@@ -137,8 +137,8 @@ def specifications(arguments: "argparse.Namespace") -> "tuple[SliceSpec, Protoco
     SpecError
         If an argument is outside what is allowed, or would change the published protocol.
     """
-    from producer.quantize.symmetric_absmax_clip import require_group_size  # noqa: PLC0415
-    from producer.spec import PROTOCOLS, SliceSpec  # noqa: PLC0415
+    from producer.experiment.slice.spec import PROTOCOLS, SliceSpec
+    from producer.quantize.steps import require_group_size
 
     given = {name: getattr(arguments, name) for _, name, _ in _SLICE_OPTIONS}
     spec = SliceSpec(**{name: value for name, value in given.items() if value is not None})
@@ -167,11 +167,11 @@ def trials_path(record: Path) -> Path:
 
 def write(result: "RunResult", backend: Any, arguments: "argparse.Namespace") -> str:
     """Write side file, plot and, last, the record; return the record's text."""
-    from producer.environment import collect_environment  # noqa: PLC0415
-    from producer.files import temporary_beside, write_text  # noqa: PLC0415
-    from producer.plot import plot_run  # noqa: PLC0415
-    from producer.record import build_record, record_text  # noqa: PLC0415
-    from producer.trials import build_trials, trials_text  # noqa: PLC0415
+    from producer.experiment.slice.plot import plot_run
+    from producer.record.side_file import build_trials, trials_text
+    from producer.record.v1 import build_record, record_text
+    from producer.system.environment import collect_environment
+    from producer.system.files import temporary_beside, write_text
 
     text = record_text(build_record(result, backend.runtime))
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -187,10 +187,10 @@ def write(result: "RunResult", backend: Any, arguments: "argparse.Namespace") ->
 
 def write_v2(result: "RunResult", backend: Any, arguments: "argparse.Namespace") -> str:
     """Write plot and, last, the v2 record; return the record's text."""
-    from producer.files import temporary_beside, write_text  # noqa: PLC0415
-    from producer.plot import plot_run  # noqa: PLC0415
-    from producer.record_parts import record_v2_text  # noqa: PLC0415
-    from producer.record_v2 import build_record_v2  # noqa: PLC0415
+    from producer.experiment.slice.plot import plot_run
+    from producer.record.v2 import record_v2_text
+    from producer.record.v2_slice import build_record_v2
+    from producer.system.files import temporary_beside, write_text
 
     text = record_v2_text(build_record_v2(result, backend))
     if arguments.plot is not None:

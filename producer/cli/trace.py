@@ -59,8 +59,8 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Capture a trace."""
-    from producer.trace.capture import capture_trace  # noqa: PLC0415
-    from producer.trace.model import load_model  # noqa: PLC0415
+    from producer.trace.capture import capture_trace
+    from producer.trace.model import load_model
 
     loaded = load_model(arguments.model)
     trace = capture_trace(

@@ -13,7 +13,7 @@ from producer.quantize.midpoint import Midpoint
 from producer.quantize.oscar import Oscar
 from producer.quantize.quarot import QuarotGroup, QuarotToken
 from producer.quantize.rotatekv import RotateKV
-from producer.quantize.symmetric import SymmetricAbsmaxClip
+from producer.quantize.symmetric_absmax_clip import SymmetricAbsmaxClip
 from producer.quantize.turboquant import TurboQuantKey, TurboQuantValue
 
 __all__ = [

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from producer.arrays import Float32Array, UInt8Array
+    from producer.numerics.arrays import Float32Array, UInt8Array
 
 __all__ = ["METADATA_BITS", "Dialect", "FloatType", "Numerics", "Quantized"]
 
@@ -39,7 +39,7 @@ class Numerics:
     dequantization_dtype : {"float32", "float16", "bfloat16"}
         Type in which levels are multiplied out.
     packing : str
-        Name of the order of the codes in memory, one of `producer.layout.LAYOUTS`.
+        Name of the order of the codes in memory, one of `producer.quantize.packing.LAYOUTS`.
     group_axis : {"channels", "tokens"}
         Axis along which values share a scale.
     """

@@ -16,7 +16,7 @@ from producer.quantize.base import Quantized
 from producer.quantize.steps import as_codes, expand, half_up
 
 if TYPE_CHECKING:
-    from producer.arrays import Float32Array, Float64Array
+    from producer.numerics.arrays import Float32Array, Float64Array
     from producer.quantize.base import Dialect
 
 __all__ = ["feedback_factors", "quantize_with_feedback", "require_factors", "takes_feedback"]

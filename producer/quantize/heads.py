@@ -8,7 +8,7 @@ from producer.quantize.base import Quantized
 from producer.quantize.feedback import quantize_with_feedback
 
 if TYPE_CHECKING:
-    from producer.arrays import Float32Array
+    from producer.numerics.arrays import Float32Array
     from producer.quantize.base import Dialect
 
 __all__ = ["quantize_heads"]

@@ -8,7 +8,7 @@ from producer.quantize.base import Quantized
 from producer.quantize.steps import as_codes, expand, require_stored
 
 if TYPE_CHECKING:
-    from producer.arrays import Float32Array
+    from producer.numerics.arrays import Float32Array
 
 __all__ = ["integer_zero_dequantize", "integer_zero_quantize"]
 

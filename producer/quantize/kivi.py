@@ -22,7 +22,7 @@ from producer.quantize.steps import (
 )
 
 if TYPE_CHECKING:
-    from producer.arrays import Float32Array
+    from producer.numerics.arrays import Float32Array
 
 __all__ = ["Kivi"]
 

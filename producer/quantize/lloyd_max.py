@@ -22,7 +22,7 @@ from producer.quantize.steps import (
 )
 
 if TYPE_CHECKING:
-    from producer.arrays import Float32Array, UInt8Array
+    from producer.numerics.arrays import Float32Array, UInt8Array
 
 __all__ = ["LLOYD_MAX_LEVELS", "LloydMax", "OscarUniformLloyd", "codebook_thresholds"]
 

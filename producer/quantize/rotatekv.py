@@ -15,7 +15,7 @@ from producer.quantize.integer_zero import integer_zero_dequantize, integer_zero
 from producer.quantize.steps import require_input, require_range_multiplier, split_groups
 
 if TYPE_CHECKING:
-    from producer.arrays import Float32Array
+    from producer.numerics.arrays import Float32Array
 
 __all__ = ["RotateKV"]
 

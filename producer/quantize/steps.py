@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from producer.arrays import require_finite
 from producer.errors import DegenerateGroupError, SpecError
-from producer.quantize.symmetric_absmax_clip import split_groups
+from producer.numerics.arrays import require_finite
 
 if TYPE_CHECKING:
-    from producer.arrays import Float32Array, UInt8Array
+    from producer.numerics.arrays import Float32Array, UInt8Array
     from producer.quantize.base import FloatType
 
 __all__ = [
@@ -22,6 +21,7 @@ __all__ = [
     "expand",
     "half_up",
     "order_statistic_threshold",
+    "require_group_size",
     "require_input",
     "require_no_clip",
     "require_range_multiplier",
@@ -34,6 +34,25 @@ __all__ = [
 
 _HALF = np.float32(0.5)
 _SEARCH_FROM = 64
+
+
+def require_group_size(head_dim: int, group_size: int) -> None:
+    """Raise `SpecError` unless groups of this size fill a head."""
+    if group_size < 1 or head_dim % group_size:
+        raise SpecError(f"group_size {group_size} is not allowed: it must divide head_dim {head_dim}")
+
+
+def split_groups(x: "Float32Array", group_size: int, axis: int = -1) -> "Float32Array":
+    """Return `x` with its channel axis split in two: (…, groups, group_size, …).
+
+    Raises
+    ------
+    SpecError
+        If the group size does not divide the axis.
+    """
+    axis %= x.ndim
+    require_group_size(x.shape[axis], group_size)
+    return x.reshape(*x.shape[:axis], x.shape[axis] // group_size, group_size, *x.shape[axis + 1 :])
 
 
 def require_input(x: "Float32Array", name: str) -> None:

@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from producer.arrays import require_finite
 from producer.errors import SpecError
+from producer.numerics.arrays import require_finite
+from producer.quantize.base import Numerics, Quantized
+from producer.quantize.steps import require_input, require_stored, split_groups
 
 if TYPE_CHECKING:
-    from producer.arrays import Float32Array, UInt8Array
+    from producer.numerics.arrays import Float32Array, UInt8Array
 
 __all__ = [
     "LEVELS_PER_SCALE",
+    "SymmetricAbsmaxClip",
     "code_values",
     "dequantize",
     "quantize",
-    "require_group_size",
     "row_absmax",
     "row_scale",
-    "split_groups",
 ]
 
 #: A value is (2·code - 3)·scale / 3.
@@ -39,25 +40,6 @@ _FLOOR = np.float32(1e-12)
 _ONE = np.float32(1)
 _HALF_LEVELS = np.float32(1.5)
 _TOP_CODE = np.float32(3)
-
-
-def require_group_size(head_dim: int, group_size: int) -> None:
-    """Raise `SpecError` unless groups of this size fill a head."""
-    if group_size < 1 or head_dim % group_size:
-        raise SpecError(f"group_size {group_size} is not allowed: it must divide head_dim {head_dim}")
-
-
-def split_groups(x: "Float32Array", group_size: int, axis: int = -1) -> "Float32Array":
-    """Return `x` with its channel axis split in two: (…, groups, group_size, …).
-
-    Raises
-    ------
-    SpecError
-        If the group size does not divide the axis.
-    """
-    axis %= x.ndim
-    require_group_size(x.shape[axis], group_size)
-    return x.reshape(*x.shape[:axis], x.shape[axis] // group_size, group_size, *x.shape[axis + 1 :])
 
 
 def row_absmax(rows: "Float32Array", axis: int = -1) -> "Float32Array":
@@ -156,3 +138,30 @@ def dequantize(codes: "UInt8Array", scale: "Float32Array", axis: int = -1) -> "F
     values -= _ONE
     rows = split_groups(values, codes.shape[axis] // scale.shape[axis], axis)
     return (rows * np.expand_dims(scale, axis + 1)).reshape(codes.shape)
+
+
+class SymmetricAbsmaxClip:
+    """The dialect of the published run: levels -s, -s/3, s/3, s with s = max|x|·clip + 10⁻¹² (E6, E7)."""
+
+    name = "symmetric-absmax-clip"
+    numerics = Numerics(
+        clip_kind="range-multiplier",
+        clip_scope="group",
+        zero_point="none",
+        rounding="half-even",
+        range_floor=1e-12,
+        metadata_dtype="float32",
+        metadata_scalars=1,
+        packing="consecutive",
+    )
+
+    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+        """Return codes and scales; see `producer.quantize.base.Dialect.quantize`."""
+        require_input(x, self.name)
+        codes, scale = quantize(x, clip_ratio, group_size)
+        require_stored(scale, "scale", self.name, positive=True)
+        return Quantized(codes, (scale,))
+
+    def dequantize(self, quantized: Quantized) -> "Float32Array":
+        """Return (code/1.5 - 1)·scale, float32."""
+        return dequantize(quantized.codes, quantized.metadata[0])

@@ -1,7 +1,7 @@
 """TurboQuant as vLLM has it: norm and nearest Lloyd-Max level for keys, uniform with a minimum for values.
 
 Source: vllm-project/vllm, PR #40194 and after. Keys are rotated by the plain Hadamard matrix, which is a rotation
-of its own here (`producer.rotation`); a norm does not change under it but for rounding. Values are not rotated.
+of its own here (`producer.transform`); a norm does not change under it but for rounding. Values are not rotated.
 """
 
 import math
@@ -26,7 +26,7 @@ from producer.quantize.steps import (
 )
 
 if TYPE_CHECKING:
-    from producer.arrays import Float32Array
+    from producer.numerics.arrays import Float32Array
 
 __all__ = ["TurboQuantKey", "TurboQuantValue"]
 

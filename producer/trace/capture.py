@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from producer.errors import SpecError
-from producer.trace.data import LayerTrace
 from producer.trace.files import Trace, read_trace, write_arrays, write_manifest, write_token_ids
+from producer.trace.layer import LayerTrace
 from producer.trace.model import (
     LoadedModel,
     causal_attention,
@@ -22,8 +22,8 @@ from producer.trace.texts import SequenceInfo, passages
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from producer.arrays import Float32Array
-    from producer.protocol import Progress
+    from producer.numerics.arrays import Float32Array
+    from producer.system.progress import Progress
 
 __all__ = ["VERIFY_QUERIES", "attention_output", "capture_trace", "cut_text"]
 

@@ -2,7 +2,7 @@
 
 ``trace.json`` names the model, its shape, the sequences by digest and what the capture verified.
 ``layer-LLL.safetensors`` holds w_o, ``layer-LLL.sequence-SSS.safetensors`` q, k and v, float32 or bfloat16 in the
-shapes of `producer.trace.data.LayerTrace`. A layer is read when it is asked for, so memory stays that of one layer.
+shapes of `producer.trace.layer.LayerTrace`. A layer is read when it is asked for, so memory stays that of one layer.
 ``sequence-SSS.tokens.safetensors`` holds token_ids, int32, so that the model can be run on the sequence again.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from producer.errors import ExtraMissingError, FileFormatError, NonFiniteError, SpecError
-from producer.files import temporary_beside, write_text
-from producer.trace.data import LayerTrace
+from producer.system.files import temporary_beside, write_text
+from producer.trace.layer import LayerTrace
 from producer.trace.texts import SequenceInfo
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from producer.arrays import Float32Array
+    from producer.numerics.arrays import Float32Array
 
 __all__ = [
     "FORMAT",

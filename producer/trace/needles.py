@@ -10,7 +10,7 @@ Limits: the words are few and the sentences plain, as in RULER; it is a test of 
 from typing import TYPE_CHECKING, TypeVar
 
 from producer.errors import SpecError
-from producer.rng import WordStream
+from producer.numerics.mt19937 import WordStream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

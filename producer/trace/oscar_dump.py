@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from producer.errors import FileFormatError, NonFiniteError, SpecError
-from producer.torchfile import read_torch_file
-from producer.trace.data import LayerTrace
+from producer.system.torch_file import read_torch_file
+from producer.trace.layer import LayerTrace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from producer.arrays import Float32Array
+    from producer.numerics.arrays import Float32Array
 
 __all__ = ["OscarDump", "read_oscar_layer"]
 

@@ -19,9 +19,9 @@ from kvint2eval.contract.read_v2 import decode_v2
 from kvint2eval.rules.bootstrap import index_bytes
 from kvint2eval.rules.v2 import RULES_V2
 from tests.bench.adjudication import COMMAND, run
-from tests.regen import vector_v2
-from tests.regen.records_v2 import text
-from tests.regen.vector_v2 import LEVELS, claim, sealed, vector
+from tests.tools.regen import vector_v2
+from tests.tools.regen.records_v2 import text
+from tests.tools.regen.vector_v2 import LEVELS, claim, sealed, vector
 
 ARMS, TRIALS, QUERIES, RESAMPLES = 9, 64, 16, 1000
 

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from kvint2eval.digest import sha256_hex
-from tests.gate.site import table
-from tests.report_html.chromium import PROGRAM, Browser
-from tests.report_html.pages import many
+from tests.kvint2eval.gate.site import table
+from tests.kvint2eval.report.html.chromium import PROGRAM, Browser
+from tests.kvint2eval.report.html.pages import many
 
 COMMAND = str(Path(sys.executable).parent / "kvint2eval")
 

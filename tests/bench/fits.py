@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from producer.centring import center_keys, key_mean
 from producer.quantize import get_dialect
 from producer.quantize.heads import quantize_heads
-from producer.rotation.balanced import balanced_from_covariances, unweighted_covariances
-from producer.rotation.weighted import attention_covariances
-from producer.schemes import fit_layer, get_scheme
+from producer.scheme.fit import fit_layer
+from producer.scheme.registry import get_scheme
 from producer.trace.files import read_trace
+from producer.transform.attention_weighted import attention_covariances
+from producer.transform.balanced import balanced_from_covariances, unweighted_covariances
+from producer.transform.centring import center_keys, key_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from producer.scheme import Scheme
-    from producer.trace.data import LayerTrace
+    from producer.scheme.registry import Scheme
     from producer.trace.files import Trace
+    from producer.trace.layer import LayerTrace
 
 ROUNDS = 5
 SCHEMES = ("quarot-centred", "quarot-centred-tuned", "oscar-centred-tuned", "balanced", "balanced-feedback")

@@ -47,9 +47,10 @@ def make_traces(folder, layers, tokens, shape):
 
 def work(arguments):
     """Learn, and print one line of JSON."""
-    from producer.environment import peak_rss_bytes  # noqa: PLC0415
-    from producer.optr import OptrOptions, learn_optr  # noqa: PLC0415
-    from producer.schemes import fit_layer, get_scheme  # noqa: PLC0415
+    from producer.scheme.fit import fit_layer  # noqa: PLC0415
+    from producer.scheme.optr import OptrOptions, learn_optr  # noqa: PLC0415
+    from producer.scheme.registry import get_scheme  # noqa: PLC0415
+    from producer.system.environment import peak_rss_bytes  # noqa: PLC0415
     from producer.trace.files import read_trace  # noqa: PLC0415
 
     training, held_out = (read_trace(arguments.training), read_trace(arguments.held_out))

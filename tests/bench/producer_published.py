@@ -19,9 +19,9 @@ _SOURCE = Path(__file__).with_name("published_loop.cpp")
 _RUN = """
 import dataclasses, sys, time
 from producer.backend.cpu import NumpyBackend
-from producer.environment import peak_rss_bytes
-from producer.protocol import run_protocol
-from producer.spec import PUBLISHED, SliceSpec
+from producer.system.environment import peak_rss_bytes
+from producer.experiment.slice.protocol import run_protocol
+from producer.experiment.slice.spec import PUBLISHED, SliceSpec
 begin = time.perf_counter()
 protocol = dataclasses.replace(PUBLISHED, num_rotations=int(sys.argv[3]))
 run_protocol(SliceSpec(seq_len=int(sys.argv[1])), protocol, NumpyBackend(int(sys.argv[2])))

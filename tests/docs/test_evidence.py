@@ -7,12 +7,12 @@ import json
 import pytest
 
 from kvint2eval import adjudicate
-from producer.comparison_check import check_comparison
-from producer.schemes import SCHEMES
-from tests.evidence.beside import beside
-from tests.evidence.texts import made, table
+from producer.experiment.trace.check_comparison import check_comparison
+from producer.scheme.registry import SCHEMES
 from tests.helpers import TESTDATA
-from tests.regen.balanced_tables import Runs
+from tests.tools.evidence.beside import beside
+from tests.tools.evidence.texts import made, table
+from tests.tools.regen.balanced_tables import Runs
 
 PUBLISHED = sorted({*TESTDATA.glob("runs/*schemes*.json"), *TESTDATA.glob("runs/*balanced*.json")})
 

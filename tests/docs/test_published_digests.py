@@ -8,7 +8,7 @@ from kvint2eval.cli import main
 from kvint2eval.gate.check import Gate
 from kvint2eval.gate.codes import GATE_FINDINGS
 from kvint2eval.gate.tables import read_gate_file
-from producer.record import source_digest
+from producer.record.provenance import source_digest
 from tests.helpers import ROOT
 
 PINS = "kvint2eval-pins.toml"

@@ -4,7 +4,7 @@ import json
 import re
 
 from producer.quantize import DIALECTS
-from producer.schemes import SCHEMES
+from producer.scheme.registry import SCHEMES
 from tests.helpers import ROOT, TESTDATA
 
 MEASURED = json.loads((TESTDATA / "runs/smollm2-schemes.json").read_text(encoding="utf-8"))

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from kvint2eval import adjudicate
 from kvint2eval.contract.dialects import DIALECTS, ONE_GROUP_A_ROW
-from producer.record_trace import build_trace_record, trace_record_text
-from producer.trace_arms import compare_arms
-from producer.trace_protocol import TraceProtocol
-from tests.producer.trace import made
+from producer.experiment.trace.arm_protocol import TraceProtocol
+from producer.experiment.trace.compare_arms import compare_arms
+from producer.record.v2_trace import build_trace_record, trace_record_text
+from tests.producer import made_traces as made
 
 # 64 quantized tokens, so that KIVI's groups of any of these sizes are filled.
 SINK, RECENT, TOKENS = 8, 56, 128

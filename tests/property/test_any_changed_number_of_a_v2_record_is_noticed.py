@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from kvint2eval import adjudicate
 from kvint2eval.canonical_v2 import witness_v2
 from kvint2eval.codes import Outcome
-from producer.record_trace import build_trace_record
-from producer.trace_arms import compare_arms
-from producer.trace_protocol import TraceProtocol
-from tests.producer.trace import made
-from tests.regen.dialects_v2 import under
-from tests.regen.records_v2 import at
-from tests.regen.vector_v2 import claim, sealed, vector
+from producer.experiment.trace.arm_protocol import TraceProtocol
+from producer.experiment.trace.compare_arms import compare_arms
+from producer.record.v2_trace import build_trace_record
+from tests.producer import made_traces as made
+from tests.tools.regen.dialects_v2 import under
+from tests.tools.regen.records_v2 import at
+from tests.tools.regen.vector_v2 import claim, sealed, vector
 
 LIMITS = Path(__file__).resolve().parents[2] / "docs/limits.md"
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import SpecError
-from producer.rotation.balanced import balancing
-from producer.rotation.weighted import Pairs, weighted_balance
+from producer.transform.attention_weighted import Pairs, weighted_balance
+from producer.transform.balanced import balancing
 from tests.property.strategies import normal, seeds
 from tests.property.test_balanced_transforms_reach_the_least_product import positive
 

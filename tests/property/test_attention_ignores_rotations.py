@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 
 from producer.backend.cpu import NumpyBackend
-from producer.metrics import nmse
-from producer.rotation import Identity, SignedHadamard
-from producer.rotation.signs import draw_signs
-from producer.source import ArraySource
+from producer.backend.kv_blocks import ArraySource
+from producer.numerics.nmse import nmse
+from producer.transform import Identity, SignedHadamard
+from producer.transform.signs import draw_signs
 from tests.property.strategies import normal, powers, seeds
 
 BACKEND = NumpyBackend(1)

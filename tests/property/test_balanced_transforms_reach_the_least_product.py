@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.rotation.balanced import balanced_from_covariances, balancing, least_product, with_ridge
+from producer.transform.balanced import balanced_from_covariances, balancing, least_product, with_ridge
 from tests.property.strategies import seeds
 
 spreads = st.floats(0, 3)

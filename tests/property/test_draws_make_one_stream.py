@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer.rng import NormalStream, uniforms
+from producer.numerics.mt19937 import NormalStream, uniforms
 from tests.property.strategies import seeds
 
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from producer.gpu import launch
-from producer.gpu.compile import Variant
-from producer.gpu.shim import ShimDevice, cxx_compiler
-from tests.kernels.cases import packed_twin
+from producer.backend.cuda import launch
+from producer.backend.cuda.compile import Variant
+from producer.backend.cuda.shim import ShimDevice, cxx_compiler
+from tests.producer.backend.cuda.kernels.cases import packed_twin
 
 pytestmark = pytest.mark.skipif(
     cxx_compiler() is None, reason="no C++ compiler (g++, clang++) on this machine"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.layout import LAYOUTS
+from producer.quantize.packing import LAYOUTS
 from tests.property.strategies import seeds
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.metrics import nmse
+from producer.numerics.nmse import nmse
 from tests.property.strategies import normal, seeds
 
 

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.quantize import DIALECTS
-from producer.rotation.dense import DenseRotation
-from producer.schemes import FittedLayer, LayerRotations, Scheme
+from producer.scheme.fit import LayerTransforms
+from producer.scheme.fitted_layer import FittedLayer
+from producer.scheme.registry import Scheme
+from producer.transform.dense import DenseRotation
 from tests.property.strategies import normal, seeds
 
 HEADS, KV_HEADS, TOKENS, D = 6, 2, 40, 32
@@ -25,7 +27,7 @@ def learned(seed, offset):
     return (
         normal(seed + 2, HEADS, 5, D),
         k,
-        LayerRotations(rotation(seed + 3), rotation(seed + 4), k.mean(axis=1)),
+        LayerTransforms(rotation(seed + 3), rotation(seed + 4), k.mean(axis=1)),
     )
 
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.evaluation import head_errors
-from tests.producer.trace import made
+from producer.experiment.trace.output_error import head_errors
+from tests.producer import made_traces as made
 from tests.property.strategies import seeds
 
 

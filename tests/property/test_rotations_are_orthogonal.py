@@ -3,9 +3,9 @@
 import numpy as np
 from hypothesis import given
 
-from producer.rotation import SignedHadamard
-from producer.rotation.hadamard import hadamard_transform
-from producer.rotation.signs import draw_signs
+from producer.transform import SignedHadamard
+from producer.transform.fast_hadamard import hadamard_transform
+from producer.transform.signs import draw_signs
 from tests.property.strategies import normal, powers, seeds
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.centring import center_keys, key_mean
-from producer.rotation.dense import build_hadamard
-from producer.rotation.oscar import build_oscar
+from producer.transform.centring import center_keys, key_mean
+from producer.transform.dense import build_hadamard
+from producer.transform.oscar import build_oscar
 from tests.property.strategies import normal, seeds
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import DegenerateGroupError
-from producer.optr.quantizer import TorchQuantizer
 from producer.quantize import DIALECTS
+from producer.scheme.optr.quantizer import TorchQuantizer
 from tests.property.strategies import rows
 
 pytestmark = [

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.packing import pack, unpack
+from producer.quantize.packing import pack, unpack
 
 
 @given(st.lists(st.integers(0, 3), max_size=64), st.integers(0, 2))

@@ -12,8 +12,8 @@ from kvint2eval.gate.check import Gate
 from kvint2eval.gate.figures import parse_template
 from kvint2eval.gate.tables import read_gate_file
 from kvint2eval.gate.update import update
-from tests.gate import site
 from tests.helpers import published
+from tests.kvint2eval.gate import site
 
 numbers = st.floats(min_value=0, max_value=1e9) | st.integers(min_value=0, max_value=2**53)
 members = (

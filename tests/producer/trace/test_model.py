@@ -8,10 +8,11 @@ import pytest
 
 from producer.cli import main
 from producer.errors import SpecError
-from producer.schemes import SCHEMES, fit_layer
+from producer.scheme.fit import fit_layer
+from producer.scheme.registry import SCHEMES
 from producer.trace.capture import capture_trace, cut_text
 from producer.trace.files import ModelInfo
-from tests.producer.trace import made
+from tests.producer import made_traces as made
 
 pytestmark = [
     pytest.mark.slow,
@@ -147,7 +148,7 @@ def dense_attention(q, exact, quantized, scaling, sink, recent):
 )
 def test_the_windows_are_read_as_they_say(tokens, sink, recent):
     torch = pytest.importorskip("torch", reason="the extra `trace` is not installed")
-    from producer.trace.perplexity import windowed_attention  # noqa: PLC0415
+    from producer.experiment.trace.perplexity import windowed_attention  # noqa: PLC0415
 
     rng = np.random.default_rng(2)
     q = rng.standard_normal((1, 4, tokens, 8))
@@ -163,8 +164,8 @@ def test_the_windows_are_read_as_they_say(tokens, sink, recent):
 
 def test_one_pass_is_decode_token_by_token(transformers, text, tmp_path):
     # What a query sees does not depend on later tokens, so a pass over more tokens gives the same logits.
+    from producer.experiment.trace.perplexity import model_errors  # noqa: PLC0415
     from producer.trace.model import logits_of, run_hidden, use_attention  # noqa: PLC0415
-    from producer.trace.perplexity import model_errors  # noqa: PLC0415
 
     loaded = small_model(transformers, "Llama")
     fitted, _ = fitted_to(loaded, SCHEMES["quarot-centred"], text, tmp_path)
@@ -180,7 +181,7 @@ def test_one_pass_is_decode_token_by_token(transformers, text, tmp_path):
     def logits(count):
         import torch  # noqa: PLC0415
 
-        from producer.trace.perplexity import windowed_attention  # noqa: PLC0415
+        from producer.experiment.trace.perplexity import windowed_attention  # noqa: PLC0415
 
         def attend(layer_idx, q, k, v, scaling):
             stored = fitted[layer_idx].quantize_all(k[0].numpy(), v[0].numpy())
@@ -195,9 +196,9 @@ def test_one_pass_is_decode_token_by_token(transformers, text, tmp_path):
 
 
 def test_runs_of_all_sequences_go_on_where_they_ended(transformers, text, tmp_path, monkeypatch):
-    from producer.trace import model_runs  # noqa: PLC0415
-    from producer.trace.perplexity import model_errors  # noqa: PLC0415
-    from producer.trace.run_state import RunState  # noqa: PLC0415
+    from producer.experiment.trace import model_runs  # noqa: PLC0415
+    from producer.experiment.trace.perplexity import model_errors  # noqa: PLC0415
+    from producer.experiment.trace.run_state import RunState  # noqa: PLC0415
 
     loaded = small_model(transformers, "Llama")
     trace = capture_trace(loaded, [text], 400, 2, tmp_path / "trace", silent)
@@ -231,7 +232,7 @@ def test_runs_of_all_sequences_go_on_where_they_ended(transformers, text, tmp_pa
 
 
 def test_witness_46_a_pass_that_reads_no_cache_is_no_measurement(transformers, text, tmp_path):
-    from producer.trace.perplexity import model_errors  # noqa: PLC0415
+    from producer.experiment.trace.perplexity import model_errors  # noqa: PLC0415
 
     loaded = small_model(transformers, "Llama")
     fitted, _ = fitted_to(loaded, SCHEMES["quarot"], text, tmp_path)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from producer.errors import FileFormatError, NonFiniteError, SpecError
-from producer.trace.data import LayerTrace
 from producer.trace.files import read_trace, write_arrays
+from producer.trace.layer import LayerTrace
 from producer.trace.oscar_dump import read_oscar_layer
 from producer.trace.texts import passages, require_disjoint
-from tests.producer.trace import made
+from tests.producer import made_traces as made
 
 F = np.float32
 

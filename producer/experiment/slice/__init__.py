@@ -1,0 +1,1 @@
+"""Clip search and evaluation of rotations on a synthetic attention slice."""

@@ -1,0 +1,1 @@
+"""Array types, MT19937 and polar normals, NMSE and its split, bootstraps."""

@@ -1,0 +1,154 @@
+"""Runs records of a trace again from the traces that they name, and says which figures come out."""
+
+import math
+from typing import TYPE_CHECKING
+
+from producer.errors import RecordError
+from producer.experiment.trace.compare_arms import compare_arms
+from producer.record.field_comparison import FieldComparison
+from producer.record.reading import RecordV2
+from producer.record.rederive_remade import REPORTED_REMADE, compare_remade, require_remade, trained_arms
+from producer.record.rederive_v2 import RECOMPUTED, REPORTED, Rederivation, compare_v2
+from producer.record.v2_trace import (
+    build_trace_record,
+    fitted_digests,
+    protocol_of_trace,
+    require_same_traces,
+    trace_record_text,
+)
+from producer.system.processes import fork_map
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from producer.experiment.trace.fitted_arms import FittedArm
+    from producer.system.progress import Progress
+    from producer.trace.files import Trace
+
+__all__ = ["rederive_traces"]
+
+_WORKLOAD = ("tokens", "kv_heads", "query_heads", "head_dimension", "output_dimension")
+_TRACE = ("model_id", "weights_sha256", "layer", "head")
+_RECIPE = ("method", "group_size", "key_granularity", "value_granularity", "rotation_count", "clip_grid_size")
+
+
+def _exact(pointer: str, stated: object, made: object) -> FieldComparison:
+    shown = [value if isinstance(value, int | float | str) else repr(value) for value in (stated, made)]
+    return FieldComparison(pointer, shown[0], shown[1], None, 0.0, stated == made)
+
+
+def _sizes(stated: RecordV2, made: RecordV2) -> "Iterator[FieldComparison]":
+    """Give the comparisons of what the traces fix and a synthetic slice's record states as its input."""
+    for name in _WORKLOAD:
+        yield _exact(f"/workload/{name}", getattr(stated.workload, name), getattr(made.workload, name))
+    for name in _TRACE:
+        pair = (getattr(record.workload.trace, name) for record in (stated, made))
+        yield _exact(f"/workload/trace/{name}", *pair)
+    for name in _RECIPE:
+        yield _exact(f"/recipe/{name}", getattr(stated.recipe, name), getattr(made.recipe, name))
+
+
+def _require_files(record: RecordV2, given: "Mapping[str, FittedArm]", *, remade: bool) -> None:
+    """Raise unless the file of every fitted arm is given, the very file where it is not made again."""
+    for name, digest in fitted_digests(record).items():
+        found = given[name].sha256 if name in given else "none"
+        if found == "none" or (found != digest and not remade):
+            made_again = " or one made again" if remade else ""
+            raise RecordError(
+                f"arm {name!r}: found {found} for its file, allowed: the file of SHA-256 {digest}{made_again}, "
+                "with --fitted"
+            )
+
+
+def _rederivation(record: RecordV2, again: RecordV2, *, remade: bool) -> Rederivation:
+    sizes = list(_sizes(record, again))
+    if not remade:
+        return Rederivation([*sizes, *compare_v2(record, again)], RECOMPUTED, REPORTED)
+    names = trained_arms(record)
+    # The name of a model's file is no property of the model. The method is that of the selected arm.
+    out = {"/workload/trace/model_id", *(["/recipe/method"] if names else [])}
+    sizes = [each for each in sizes if each.field not in out]
+    trained = [f"errors of the trained arm {name}" for name in names]
+    return Rederivation(
+        [*sizes, *compare_remade(record, again)],
+        RECOMPUTED,
+        (*trained, *REPORTED_REMADE),
+        _means(record, again),
+    )
+
+
+def _means(record: RecordV2, again: RecordV2) -> dict[str, tuple[float, float]]:
+    """Return the mean error over the trials by arm, in a record and in its run."""
+    stated, made = (
+        {arm.rotation: math.fsum(arm.trials.nmse) / len(arm.trials.nmse) for arm in one.measurements.arms}
+        for one in (record, again)
+        if one.measurements is not None
+    )
+    return {name: (mean, made[name]) for name, mean in stated.items() if name in made}
+
+
+def rederive_traces(
+    records: "Sequence[RecordV2]",
+    calibration: "Trace",
+    evaluation: "Trace",
+    *,
+    processes: int,
+    progress: "Progress",
+    fitted: "Mapping[str, FittedArm] | None" = None,
+    remade: bool = False,
+) -> list[Rederivation]:
+    """Return what a run of each record's comparison shows.
+
+    Parameters
+    ----------
+    records : sequence of RecordV2
+        Of traces, with measurements.
+    calibration, evaluation : Trace
+    processes : int
+        Records are dealt out to so many processes; it changes no figure.
+    progress : Progress
+    fitted : mapping of str to FittedArm, optional
+    remade : bool
+        Whether traces and files may be others than those that the records name by digest, made again of the same model
+        and sequences; `producer.record.rederive_remade` says what is compared then.
+
+    Raises
+    ------
+    RecordError
+        If a record names no comparison that is known here, other traces, or a fitted file that is not given;
+        remade, if they are of another model or other sequences.
+    SpecError
+        If the traces do not fit one another.
+    """
+    given = fitted or {}
+    for record in records:
+        if remade:
+            require_remade(record, calibration, evaluation, given)
+        else:
+            require_same_traces(record, calibration, evaluation)
+        _require_files(record, given, remade=remade)
+    protocols = [protocol_of_trace(record) for record in records]
+
+    def work(index: int) -> Rederivation:
+        record, digests = records[index], fitted_digests(records[index])
+        trace = record.workload.trace
+        layer_idx = 0 if trace is None else trace.layer
+        (comparison,) = compare_arms(
+            protocols[index],
+            calibration,
+            evaluation,
+            [layer_idx],
+            processes=1,
+            progress=lambda _done, _total, _what: None,
+            fitted={name: given[name].layers for name in digests},
+        )
+        made = build_trace_record(protocols[index], comparison, calibration, evaluation, digests)
+        again = RecordV2.model_validate_json(trace_record_text(made))
+        return _rederivation(record, again, remade=remade)
+
+    done: list[Rederivation] = []
+    for first in range(0, len(records), processes):
+        progress(first, len(records), f"record {first + 1}")
+        done += fork_map(work, range(first, min(first + processes, len(records))), processes)
+    progress(len(records), len(records), "records")
+    return done

@@ -1,0 +1,17 @@
+"""Progress of long work, told to a callback."""
+
+from typing import Protocol
+
+__all__ = ["Progress", "no_progress"]
+
+
+class Progress(Protocol):
+    """A callback that is given the steps done."""
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Take the number of steps done, of all steps, and the name of the next one."""
+        ...
+
+
+def no_progress(done: int, total: int, what: str) -> None:
+    """Ignore progress."""

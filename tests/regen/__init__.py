@@ -1,1 +1,0 @@
-"""Regenerates what is generated: `python -m tests.regen`, or compares it with `--check`."""

@@ -1,0 +1,42 @@
+"""The table of measured schemes in docs/schemes.md, from the comparison in testdata; the rest of the page stays."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+_BEGIN = "<!-- Table of testdata/runs/smollm2-schemes.json, by `make regen`; do not edit. -->\n"
+_END = "<!-- End of the table. -->\n"
+_HEAD = (
+    "| scheme | error | of `int2` | key part | value part | KL, attention | bits | perplexity | KL, model |\n"
+    "|---|---|---|---|---|---|---|---|---|\n"
+)
+
+
+def row(scheme: dict[str, Any]) -> list[str]:
+    """Cells of a scheme, of both formats: v1 kept the run of one text, v2 keeps those of all with their mean."""
+    summary = scheme["summary"]
+    model = summary["model"] if "model" in summary else scheme["perplexity"]
+    return [
+        f"`{scheme['name']}`",
+        f"{summary['relative_error']:.4f}",
+        f"{summary['percent_of_int2']:.2f} %",
+        f"{summary['key_part']:.4f}",
+        f"{summary['value_part']:.4f}",
+        f"{summary['divergence_nats']:.4f}",
+        f"{summary['bits_per_element']:.3f}",
+        f"{model['perplexity']:.3f}" if model else "",
+        f"{model['divergence_nats']:.4f}" if model else "",
+    ]
+
+
+def page() -> bytes:
+    """docs/schemes.md."""
+    text = (ROOT / "docs/schemes.md").read_text(encoding="utf-8")
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise SystemExit(f"docs/schemes.md: the marks {_BEGIN!r} and {_END!r} are missing")
+    content = json.loads((ROOT / "testdata/runs/smollm2-schemes.json").read_text(encoding="utf-8"))
+    rows = "".join(f"| {' | '.join(row(scheme))} |\n" for scheme in content["schemes"])
+    return (before + begin + "\n" + _HEAD + rows + "\n" + end + after).encode()
