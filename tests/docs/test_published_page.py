@@ -8,9 +8,7 @@ import pytest
 from producer.backend.cpu import NumpyBackend
 from producer.experiment.slice.protocol import run_protocol
 from producer.experiment.slice.spec import PAIRED, SliceSpec
-from producer.record.audit import audit_record
 from producer.record.reading import parse_record
-from producer.record.rederive_v1 import rederive
 from tests.helpers import ROOT, published
 
 PAGE = (ROOT / "docs" / "published-run.md").read_text()
@@ -29,21 +27,20 @@ def same(printed, quoted):
     return all(math.isclose(float(a), float(b), rel_tol=1e-4, abs_tol=1e-11) for a, b in pairs)
 
 
-def test_every_finding_is_quoted():
+def test_every_finding_is_quoted(published_audit):
     quoted = [
         " ".join(line.split())
         for block in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
         for line in re.sub(r"\n {4}", " ", block).splitlines()
     ]
-    findings = audit_record(parse_record(published()), NumpyBackend(1), silent)
-    printed = [f"{finding.code}: {finding.message}" for finding in findings]
+    printed = [f"{finding.code}: {finding.message}" for finding in published_audit]
     assert len(printed) == len(quoted)
     for one, other in zip(printed, quoted, strict=True):
         assert same(one, other), (one, other)
 
 
-def test_the_largest_difference_is_as_said():
-    comparisons = rederive(parse_record(published()), NumpyBackend(1), silent)
+def test_the_largest_difference_is_as_said(published_fields):
+    comparisons = published_fields
     assert f"{len(comparisons)} of {len(comparisons)} deterministic fields agree" in PAGE
     assert max(each.difference or 0 for each in comparisons) < 7e-6
 

@@ -207,8 +207,12 @@ def test_modeled_figures_are_delegated(command, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["rederive", "audit"])
-def test_records_of_other_kinds_never_end_in_a_traceback(command, capsys):
-    for path in sorted(RECORDS.glob("unsupported/*.json"))[::40]:
+def test_records_of_other_kinds_never_end_in_a_traceback(command, tmp_path, capsys):
+    path = tmp_path / "record.json"
+    for refused in sorted(RECORDS.glob("unsupported/*.json"))[::20]:
+        # The fault stays, the slice becomes small.
+        small = refused.read_bytes().replace(b'"context_tokens": 4096', b'"context_tokens": 256')
+        path.write_bytes(small.replace(b'"kv_heads": 4', b'"kv_heads": 1'))
         code, _, err = run(capsys, command, path, "--memory-limit", "1G", "--threads", "1")
         assert code in {0, 1, 2}
         assert "Traceback" not in err

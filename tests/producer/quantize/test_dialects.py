@@ -106,7 +106,7 @@ def test_the_threshold_is_an_order_statistic_and_the_search_ends_one_lower():
     assert [searched_threshold(ramp, clip, "t").item() for clip in (0.96, 0.92)] == [122, 117]
 
 
-def test_witness_18_nothing_is_padded():
+def test_nothing_is_padded():
     ramp = np.arange(1, 97, dtype=F)[None]
     assert order_statistic_threshold(ramp, 0.96).item() == 93
     x = np.linspace(1, 2, 80, dtype=F)[None]
@@ -150,7 +150,7 @@ def test_thresholds_differ_by_the_published_shares(normal):
         ("quarot-token", 0.6, 0.139),
         ("kivi-value", 1.0, 0.2513),
         ("affine-midpoint", 1.0, 0.2513),
-        ("lloyd-max", 1.0, 0.116),  # witness 5; of the row's own mean and deviation
+        ("lloyd-max", 1.0, 0.116),  # of the row's own mean and deviation
     ],
 )
 def test_errors_on_a_normal_distribution(normal, name, clip, expected):
@@ -165,7 +165,7 @@ def test_the_two_lloyd_max_quantizers_on_long_rows():
     assert mse(DIALECTS["oscar-uniform-lloyd"], x) == pytest.approx(0.14804, abs=8e-4)
 
 
-def test_witness_5_a_normal_codebook_on_maximum_normalized_rows_is_worse_than_min_max(normal):
+def test_a_normal_codebook_on_maximum_normalized_rows_is_worse_than_min_max(normal):
     levels, thresholds = codebook_thresholds(2)
     top = np.abs(normal).max(axis=1, keepdims=True)
     # The fault: the codebook's outer level is put on the row's maximum.
@@ -264,13 +264,13 @@ def test_constant_groups_with_bfloat16_metadata(value, expected):
     assert back[0].tolist() == pytest.approx([expected] * 4, rel=2e-5 if value != -3 else 2e-4)
 
 
-def test_witness_1_groups_of_one_value():
+def test_groups_of_one_value():
     x = np.array([[9, 9], [-9, -9]], dtype=F)
     for dialect in (OSCAR, FLUSH, DIALECTS["kivi-value"], DIALECTS["turboquant-3bit-value"]):
         assert there_and_back(dialect, x)[1].tolist() == x.tolist(), dialect.name
 
 
-def test_witness_3_a_constant_group_is_itself_or_refused():
+def test_a_constant_group_is_itself_or_refused():
     ones = np.ones((4, 4), dtype=F)
     right, refused = [], []
     exact = (
@@ -340,7 +340,7 @@ def test_a_clip_outside_its_range_is_refused(dialect, clip):
 
 
 @pytest.mark.parametrize("dialect", TOKENWISE, ids=lambda dialect: dialect.name)
-def test_witness_17_a_group_size_that_does_not_divide_is_refused(dialect):
+def test_a_group_size_that_does_not_divide_is_refused(dialect):
     x = np.ones((4, 96), dtype=F)
     if dialect.name == "oscar-flush":
         x = np.ones((4, 128), dtype=F)
@@ -348,7 +348,7 @@ def test_witness_17_a_group_size_that_does_not_divide_is_refused(dialect):
         dialect.quantize(x, 1.0, 60)
 
 
-def test_witness_17_left_over_tokens_are_refused_not_padded():
+def test_left_over_tokens_are_refused_not_padded():
     with pytest.raises(SpecError, match="group_size 32 is not allowed: it must divide"):
         DIALECTS["kivi-key"].quantize(np.ones((40, 8), dtype=F), 1.0, 32)
 
@@ -400,7 +400,7 @@ def test_an_unknown_dialect_is_refused_by_name():
 # --- KIVI, TurboQuant ---
 
 
-def test_witness_36_padding_would_change_a_channel():
+def test_padding_would_change_a_channel():
     kivi = DIALECTS["kivi-key"]
     column = np.array([5, 6, 7, 8], dtype=F)[:, None]
     assert there_and_back(kivi, column)[1].ravel().tolist() == [5, 6, 7, 8]
@@ -408,7 +408,7 @@ def test_witness_36_padding_would_change_a_channel():
     assert there_and_back(kivi, padded)[1].ravel().tolist() == [0, 0, 4, 6]
 
 
-def test_witness_9_a_minimum_is_added_not_subtracted():
+def test_a_minimum_is_added_not_subtracted():
     for dialect in (Kivi(name="k", group_axis="channels"), TurboQuantValue(bits=2)):
         quantized, back = there_and_back(dialect, row(5, 6, 7, 8))
         assert quantized.codes.tolist() == [[0, 1, 2, 3]]

@@ -12,7 +12,7 @@ from producer.quantize.packing import LAYOUTS, get_layout
 EIGHT = np.array([0, 1, 2, 3, 3, 2, 1, 0], dtype=np.uint8)
 
 
-def test_witness_19_orders_differ():
+def test_orders_differ():
     assert LAYOUTS["quartered"].pack(EIGHT).tobytes() == bytes.fromhex("782D")
     assert LAYOUTS["consecutive"].pack(EIGHT).tobytes() == bytes.fromhex("E41B")
     words = LAYOUTS["int32"].pack(np.tile(np.arange(4, dtype=np.uint8), 4))
@@ -20,14 +20,14 @@ def test_witness_19_orders_differ():
     assert words.tobytes() == bytes.fromhex("E4E4E4E4")
 
 
-def test_witness_19_read_in_the_wrong_order_only_the_elements_tell():
+def test_read_in_the_wrong_order_only_the_elements_tell():
     codes = np.random.default_rng(0).integers(0, 4, (5, 128)).astype(np.uint8)
     wrong = LAYOUTS["consecutive"].unpack(LAYOUTS["quartered"].pack(codes))
     assert (np.sort(wrong, axis=1) == np.sort(codes, axis=1)).all()
     assert (wrong != codes).mean() > 0.5
 
 
-def test_witness_8_wider_codes_keep_their_bits():
+def test_wider_codes_keep_their_bits():
     codes = np.arange(8, dtype=np.uint8)
     three = LAYOUTS["three-bit"]
     assert three.pack(codes).tobytes() == bytes.fromhex("88C6FA")

@@ -41,7 +41,7 @@ def test_published_bits_per_element(seq_len, papers, code):
     assert round(bpe(seq_len, 32), 4) == code
 
 
-def test_witness_22_16_bit_metadata_were_assumed():
+def test_16_bit_metadata_were_assumed():
     assert round(bpe(65_536, 16), 6) == 2.317139
     assert round(bpe(65_536, 32), 6) == 2.565918
     assert bpe(65_536, 16) == 151_856 / 65_536
@@ -83,7 +83,7 @@ def test_no_token_has_no_bits():
 # --- windows ---
 
 
-def test_witness_38_the_recent_window_is_a_saw_tooth():
+def test_the_recent_window_is_a_saw_tooth():
     start = prefill_windows(1000, 64, 256)
     assert start == TokenCounts(64, 680, 256)
     sizes = [counts.recent for counts in islice(decode_windows(start, 256), 32)]
@@ -91,7 +91,7 @@ def test_witness_38_the_recent_window_is_a_saw_tooth():
     assert np.mean(sizes[7:31]) == 259.5
 
 
-def test_witness_38_quantized_tokens_about_the_first_flush():
+def test_quantized_tokens_about_the_first_flush():
     start = prefill_windows(320, 64, 256)
     by_length = {counts.total: counts for counts in islice(decode_windows(start, 256), 12)}
     assert [by_length[length].quantized for length in (327, 328, 329)] == [0, 8, 8]
@@ -101,7 +101,7 @@ def test_witness_38_quantized_tokens_about_the_first_flush():
 @pytest.mark.parametrize(
     ("prompt", "chunk", "recent"), [(1025, 512, 1), (1200, 512, 176), (1200, None, 256), (1024, 512, 256)]
 )
-def test_witness_38_a_chunked_prefill_leaves_the_last_chunk_only(prompt, chunk, recent):
+def test_a_chunked_prefill_leaves_the_last_chunk_only(prompt, chunk, recent):
     counts = prefill_windows(prompt, 64, 256, chunk)
     assert counts == TokenCounts(64, prompt - 64 - recent, recent)
     later = list(islice(decode_windows(counts, 256), 600))

@@ -71,8 +71,8 @@ def test_a_claimed_selection_that_only_the_evaluation_explains_is_found():
     assert "is not the best of the calibration" in found.message
 
 
-def test_the_published_record_has_all_faults_with_the_numbers_of_the_page():
-    found = {each.code: each.figures for each in audit_record(parse_record(published()), BACKEND, silent)}
+def test_the_published_record_has_all_faults_with_the_numbers_of_the_page(published_audit):
+    found = {each.code: each.figures for each in published_audit}
     assert list(found) == list(CODES)
     assert found["AUDIT_WO_NOT_INVERTED"]["null_nmse"] == pytest.approx(1.839, abs=5e-4)
     assert found["AUDIT_WO_NOT_INVERTED"]["null_nmse_inverse"] <= 1e-11

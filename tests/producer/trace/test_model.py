@@ -231,7 +231,7 @@ def test_runs_of_all_sequences_go_on_where_they_ended(transformers, text, tmp_pa
         model_runs.require_model_of(trace, text)
 
 
-def test_witness_46_a_pass_that_reads_no_cache_is_no_measurement(transformers, text, tmp_path):
+def test_a_pass_that_reads_no_cache_is_no_measurement(transformers, text, tmp_path):
     from producer.experiment.trace.perplexity import model_errors  # noqa: PLC0415
 
     loaded = small_model(transformers, "Llama")

@@ -156,7 +156,7 @@ def test_missing_and_wrong_files_are_named(tmp_path):
 # --- texts ---
 
 
-def test_witness_48_one_shared_question_is_contamination():
+def test_one_shared_question_is_contamination():
     question = "What is the airspeed velocity of an unladen swallow?"
     fitted = made.sequence("a", 10, passages(f"another prompt, long enough to count\n{question}\n"))
     judged = made.sequence("b", 10, passages("  what is   the airspeed VELOCITY\tof an unladen swallow?\n"))

@@ -68,7 +68,7 @@ def test_orders_without_a_construction_are_refused(order):
         hadamard_matrix(order)
 
 
-def test_witness_14_head_dim_80():
+def test_head_dim_80():
     h = hadamard_matrix(80).astype(int)
     assert np.abs(h @ h.T - 80 * np.eye(80, dtype=int)).max() == 0
     assert orthogonality_error(build_hadamard(80).matrices) < 1e-6
@@ -84,7 +84,7 @@ def test_witness_14_head_dim_80():
         build_quarot(80)
 
 
-def test_witness_10_signs_after_the_transform_do_nothing():
+def test_signs_after_the_transform_do_nothing():
     ones = np.ones((1, 1, 128), dtype=F)
     plain = build_quarot(128).rotate(ones)
     signs = np.where(np.random.default_rng(3).random(128) < 0.5, F(-1), F(1))
@@ -119,7 +119,7 @@ def test_shapes_that_do_not_fit_are_refused():
         rotation.rotate_queries(np.ones((3, 9, 8), dtype=F))
 
 
-def test_witness_26_query_heads_repeat_their_kv_head():
+def test_query_heads_repeat_their_kv_head():
     assert repeat_for_queries(np.arange(2, dtype=F), 4).tolist() == [0, 0, 1, 1]
     assert repeat_for_queries(np.arange(3, dtype=F), 6).tolist() == [0, 0, 1, 1, 2, 2]
     stacked = queries_by_kv_head(np.arange(4, dtype=F)[:, None, None], 2)
@@ -259,7 +259,7 @@ def test_a_changed_sign_of_an_eigenvector_is_another_rotation():
     assert error(one, x, 64) == pytest.approx(error(other, x, 64), rel=0.05)
 
 
-def test_witness_29_one_rotation_for_heads_that_want_their_own():
+def test_one_rotation_for_heads_that_want_their_own():
     # Every head varies along a direction of its own, all alike strong: the shared covariance is nearly degenerate
     # there, and its eigenvectors suit none of the heads.
     rng = np.random.default_rng(12)
@@ -284,7 +284,7 @@ def test_witness_29_one_rotation_for_heads_that_want_their_own():
     assert errors["shared"] == pytest.approx(errors["junk"], rel=0.15)
 
 
-def test_witness_35_the_covariance_tells_what_orthogonality_does_not():
+def test_the_covariance_tells_what_orthogonality_does_not():
     q, k, v = skewed(13, 4, 500, 32), skewed(14, 2, 500, 32), skewed(15, 2, 500, 32)
     sigma = covariance("qqt", q, k, v)
     for composition in ("r", "r_h", "r_h_pbr"):
@@ -308,7 +308,7 @@ def test_witness_35_the_covariance_tells_what_orthogonality_does_not():
         assert diagonal_defect(swapped_heads, sigma) > 0.05
 
 
-def test_witness_31_a_rotation_before_rope_is_another_computation():
+def test_a_rotation_before_rope_is_another_computation():
     def rope(x, angle):
         c, s = math.cos(angle), math.sin(angle)
         return np.array([c * x[0] - s * x[1], s * x[0] + c * x[1]])
@@ -334,7 +334,7 @@ def test_centring_needs_tokens_and_fitting_shapes():
         center_keys(np.ones((2, 5, 4), dtype=F), np.ones((3, 4), dtype=F))
 
 
-def test_witness_32_the_larger_error_can_be_the_better_quantizer():
+def test_the_larger_error_can_be_the_better_quantizer():
     # Keys with a large common mean; queries orthogonal to it. What a quantizer loses along the mean costs no score.
     rng = np.random.default_rng(16)
     d = 16

@@ -51,14 +51,14 @@ def test_a_v2_file_has_one_matrix_a_head_and_may_have_text_keys():
         assert np.abs(rotation.matrices[head] - turn(angle)).max() < 1e-6
 
 
-def test_witness_35_keys_given_as_values_are_refused():
+def test_keys_given_as_values_are_refused():
     with pytest.raises(
         FileFormatError, match=r"'qqt_r_h_pbr' is not allowed for values: .* file of the other side"
     ):
         read_oscar_rotations(KEYS, "value", 8, 2, [0])
 
 
-def test_witness_35_a_missing_layer_is_not_the_identity():
+def test_a_missing_layer_is_not_the_identity():
     with pytest.raises(FileFormatError, match=r"layer 3 is missing; it holds \['0', '1', '2'\]"):
         read_oscar_rotations(KEYS, "key", 8, 2, range(4))
 
@@ -260,7 +260,7 @@ TURNS = "does not turn the probe as its writer's did"
         (lambda t: t["layer.1.key.clips"].fill(0.9), "the tensors are not those of their digest"),
     ],
 )
-def test_witness_35_faults_of_our_files_are_refused(tmp_path, change, message):
+def test_faults_of_our_files_are_refused(tmp_path, change, message):
     pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
     path = altered(tmp_path, change)
     with pytest.raises(FileFormatError, match=message):
