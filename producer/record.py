@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvint2eval import __version__, adjudicate, witness_v1
 from kvint2eval.codes import REASONS, Reason
-from kvint2eval.contract.v1 import (
+from kvint2eval.contract.v1.model import (
     CONTRACT_VERSION,
     Candidate,
     Hardware,
@@ -24,11 +24,11 @@ from kvint2eval.contract.v1 import (
     Record,
     Runtime,
 )
-from kvint2eval.contract.v2 import Record as RecordV2
-from kvint2eval.digest import open_regular, sha256_hex, sha256_text_file
+from kvint2eval.contract.v2.model import Record as RecordV2
 from kvint2eval.errors import InputError
-from kvint2eval.inputs import read_record as read_record_bytes
-from kvint2eval.inputs import stream_lines
+from kvint2eval.files.digest import open_regular, sha256_hex, sha256_text_file
+from kvint2eval.files.inputs import read_record as read_record_bytes
+from kvint2eval.files.inputs import stream_lines
 from producer.environment import os_name
 from producer.errors import RecordError, SpecError
 from producer.spec import PROTOCOLS, PUBLISHED, ProtocolSpec, SliceSpec
@@ -239,7 +239,7 @@ def parse_record(data: bytes) -> "Record | RecordV2":
             f"{finding.code} at {finding.pointer or 'the record'}{place}: "
             f"found {finding.found}, allowed: {finding.allowed}"
         )
-    return (RecordV2 if verdict.is_v2 else Record).model_validate_json(data)
+    return (RecordV2 if verdict.contract == "v2" else Record).model_validate_json(data)
 
 
 def read_record_file(path: str) -> "Record | RecordV2":
