@@ -17,14 +17,15 @@ from kvint2eval._version import __version__
 
 if TYPE_CHECKING:
     from kvint2eval.adjudication import adjudicate
-    from kvint2eval.canonical import canonical_json, canonical_v1, witness_v1
-    from kvint2eval.canonical_v2 import witness_v2
     from kvint2eval.codes import Outcome, Reason
-    from kvint2eval.contract.v1 import Record
+    from kvint2eval.contract.v1.canonical import canonical_v1, witness_v1
+    from kvint2eval.contract.v1.model import Record
+    from kvint2eval.contract.v2.canonical import witness_v2
     from kvint2eval.errors import InputError, Kvint2evalError, PinsError, PolicyError
-    from kvint2eval.pins import Pins, read_pins
-    from kvint2eval.policy import Policy, read_policy
-    from kvint2eval.root import Root
+    from kvint2eval.pins.pins import Pins, read_pins
+    from kvint2eval.pins.root import Root
+    from kvint2eval.signing.policy import Policy, read_policy
+    from kvint2eval.strict_json.rfc8785 import canonical_json
     from kvint2eval.verdict import Binding, ClaimVerdict, Finding, Verdict
 
 __all__ = [
@@ -59,21 +60,21 @@ _HOMES = {
     "InputError": "errors",
     "Kvint2evalError": "errors",
     "Outcome": "codes",
-    "Pins": "pins",
+    "Pins": "pins.pins",
     "PinsError": "errors",
-    "Policy": "policy",
+    "Policy": "signing.policy",
     "PolicyError": "errors",
     "Reason": "codes",
-    "Record": "contract.v1",
-    "Root": "root",
+    "Record": "contract.v1.model",
+    "Root": "pins.root",
     "Verdict": "verdict",
     "adjudicate": "adjudication",
-    "canonical_json": "canonical",
-    "canonical_v1": "canonical",
-    "read_pins": "pins",
-    "read_policy": "policy",
-    "witness_v1": "canonical",
-    "witness_v2": "canonical_v2",
+    "canonical_json": "strict_json.rfc8785",
+    "canonical_v1": "contract.v1.canonical",
+    "read_pins": "pins.pins",
+    "read_policy": "signing.policy",
+    "witness_v1": "contract.v1.canonical",
+    "witness_v2": "contract.v2.canonical",
 }
 
 

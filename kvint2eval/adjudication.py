@@ -1,55 +1,35 @@
-"""Bytes of one record to a verdict: the numbered steps of the contract that it names, in order. No I/O.
+"""Dispatch of the bytes of one record to the contract that they name. No I/O.
 
 With a policy, the signatures over the bytes come before anything that the bytes hold. Then the version decides which
-contract judges: `kvint2eval.adjudication_v2` has the steps of v2. Those of docs/contract-v1.md, section 2, are; the
-first that decides wins:
-
-0. the bytes are no acceptable JSON object, or a member has a wrong type or is unknown
-1. the contract's version is unknown
-2. the method is not the one that the contract covers
-3. nor is the quantization, the objective or the baseline
-4. a pin, the runtime, or the hardware and model envelope is incomplete
-5. the evidence is modeled (delegate)
-6. the evidence is neither observed nor modeled
-7. the runtime is not CUDA, or no GPU is named (delegate)
-8. a measurement is missing, impossible, or contradicts another one
-9. the witness digest is not the record's
-10. a pin that was given differs
-11. otherwise the record is supported
+contract judges: `kvint2eval.contract.v1.judge` and `kvint2eval.contract.v2.judge` have the numbered steps. The first
+two, what is no record and what names no known contract, are the same for both and decided here.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
-from kvint2eval.codes import FINDINGS, REASONS, Outcome, Reason
-from kvint2eval.contract import (
-    KNOWN_VERSIONS,
-    V1,
-    V2,
-    ShapeFault,
-    contract_version,
-    decode_v1,
-    is_plain,
-    read_v1,
-)
-from kvint2eval.contract.read import describe
+from kvint2eval.codes import FINDINGS, REASONS
+from kvint2eval.contract import KNOWN_VERSIONS, V2
+from kvint2eval.contract.shape import ShapeFault, contract_version
+from kvint2eval.contract.v1.judge import judge_v1, read_plain_v1, subject_v1
+from kvint2eval.contract.v1.reader import read_v1
+from kvint2eval.contract.v1.rules import Subject
 from kvint2eval.errors import StrictJsonError
-from kvint2eval.rules import RULES_V1, Subject
-from kvint2eval.rules.provenance import incomplete_part
-from kvint2eval.strictjson import MAX_RECORD_BYTES, decode_bytes, locate, parse_text
+from kvint2eval.strict_json.describe import describe
+from kvint2eval.strict_json.parse import decode_bytes, locate, parse_text
 from kvint2eval.verdict import Finding, Verdict
 
 if TYPE_CHECKING:
-    from kvint2eval.contract import _v1_decoder as layout
-    from kvint2eval.contract import _v2_decoder as layout_v2
-    from kvint2eval.pins import Pins
-    from kvint2eval.policy import Policy
-    from kvint2eval.root import Root
-    from kvint2eval.rules.v2 import SubjectV2
-    from kvint2eval.trust import Trust
+    from kvint2eval.contract.v1 import _decoder as layout
+    from kvint2eval.contract.v2 import _decoder as layout_v2
+    from kvint2eval.contract.v2.rules import SubjectV2
+    from kvint2eval.pins.pins import Pins
+    from kvint2eval.pins.root import Root
+    from kvint2eval.signing.policy import Policy
+    from kvint2eval.signing.trust import Trust
 
 __all__ = ["adjudicate", "read_subject"]
 
@@ -71,11 +51,11 @@ def adjudicate(
     data
         The bytes. A record longer than 1 MiB is refused; its first `MAX_RECORD_BYTES + 1` bytes suffice.
     pins
-        Pins to hold the record's digests against, as `kvint2eval.pins.read_pins` gives them.
+        Pins to hold the record's digests against, as `kvint2eval.pins.pins.read_pins` gives them.
     root
         Folder that the paths of a v2 record are relative to; its files are rehashed. None leaves them declared.
     policy
-        Whose signatures the record needs, as `kvint2eval.policy.read_policy` gives it.
+        Whose signatures the record needs, as `kvint2eval.signing.policy.read_policy` gives it.
     envelope
         The bytes of the record's DSSE envelope; only looked at with a policy.
 
@@ -89,15 +69,19 @@ def adjudicate(
     A complete record in plain ASCII takes a fast decoder; any other text, and any text with a finding, takes
     the strict reader, which knows the place of each member. Both give the same verdict.
     """
+    trust = None
     if policy is not None:
-        trust = policy.verify(data, envelope)
-        return _refused(trust) if isinstance(trust, Finding) else _trusted(data, pins, root, trust)
-    subject = read_subject(data, pins, root)
-    if isinstance(subject, Finding):
-        return _refused(subject)
+        verified = policy.verify(data, envelope)
+        if isinstance(verified, Finding):
+            return _refused(verified)
+        trust = verified
+    subject = read_subject(data, pins, root, trust)
     if isinstance(subject, Subject):
-        return _judge(subject, data)
-    from kvint2eval.adjudication_v2 import judge_v2  # noqa: PLC0415  # most records are not v2
+        return judge_v1(subject, data, trust)
+    if isinstance(subject, Finding):
+        verdict = _refused(subject)
+        return verdict if trust is None else replace(verdict, signers=trust.signers)
+    from kvint2eval.contract.v2.judge import judge_v2  # noqa: PLC0415  # most records are not v2
 
     return judge_v2(subject, data)
 
@@ -105,24 +89,6 @@ def adjudicate(
 def _refused(finding: Finding) -> Verdict:
     reason = FINDINGS[finding.code].reason
     return Verdict(REASONS[reason].outcome, reason, finding)
-
-
-def _trusted(data: bytes, pins: Pins | None, root: Root | None, trust: Trust) -> Verdict:
-    """Verdict on bytes whose signatures were verified."""
-    subject = read_subject(data, pins, root, trust)
-    if isinstance(subject, Finding):
-        return msgspec.structs.replace(_refused(subject), signers=trust.signers)
-    if not isinstance(subject, Subject):
-        from kvint2eval.adjudication_v2 import judge_v2  # noqa: PLC0415
-
-        return judge_v2(subject, data)
-    verdict = msgspec.structs.replace(_judge(subject, data), signers=trust.signers)
-    refusal = trust.check_producers([("/artifact/sha256", subject.record.artifact.sha256)])
-    if refusal is None or verdict.outcome is Outcome.UNSUPPORTED:
-        return verdict
-    return msgspec.structs.replace(
-        verdict, outcome=Outcome.UNSUPPORTED, reason=Reason.UNTRUSTED, finding=refusal
-    )
 
 
 def read_subject(
@@ -137,23 +103,21 @@ def read_subject(
     trust
         What the record's signatures are worth.
     """
-    record = decode_v1(data) if len(data) <= MAX_RECORD_BYTES else None
-    if record is not None and record.contract_version == V1:
-        subject = Subject(record, frozenset(), pins)
-        if data == subject.sealed or is_plain(data, record):
-            return subject
-    elif _NAMES_V2 in data:
-        from kvint2eval.adjudication_v2 import read_plain_v2  # noqa: PLC0415
+    plain = read_plain_v1(data, pins)
+    if plain is not None:
+        return plain
+    if _NAMES_V2 in data:
+        from kvint2eval.contract.v2.judge import read_plain_v2  # noqa: PLC0415
 
-        plain = read_plain_v2(data, pins, root, trust)
-        if plain is not None:
-            return plain
+        plain_v2 = read_plain_v2(data, pins, root, trust)
+        if plain_v2 is not None:
+            return plain_v2
     read = _read_strictly(data)
     if isinstance(read, Finding):
         return read
     if isinstance(read, tuple):
-        return Subject(*read, pins, is_plain=False)
-    from kvint2eval.adjudication_v2 import subject_v2  # noqa: PLC0415
+        return subject_v1(*read, pins)
+    from kvint2eval.contract.v2.judge import subject_v2  # noqa: PLC0415
 
     return subject_v2(read, pins, root, trust)
 
@@ -180,35 +144,9 @@ def _read_strictly(data: bytes) -> tuple[layout.Record, frozenset[str]] | layout
             )
         # 0. "or a field has the wrong type or is unknown"
         if version == V2:
-            from kvint2eval.contract.read_v2 import read_v2  # noqa: PLC0415
+            from kvint2eval.contract.v2.reader import read_v2  # noqa: PLC0415
 
             return read_v2(members)
         return read_v1(members)
     except ShapeFault as fault:
         return Finding(fault.code, fault.pointer, fault.found, fault.allowed, *locate(text, fault.pointer))
-
-
-def _judge(subject: Subject, data: bytes) -> Verdict:
-    """Steps 2 to 11, on a record of known layout."""
-    for rule in RULES_V1:
-        found = rule(subject)
-        if found is not None:
-            line, column = locate(data.decode(), found.pointer)
-            reason = FINDINGS[found.code].reason
-            return Verdict(
-                REASONS[reason].outcome,
-                reason,
-                msgspec.structs.replace(found, line=line, column=column),
-                detail=incomplete_part(found.pointer) if reason is Reason.INCOMPLETE_PROVENANCE else "",
-                witness_sha256=subject.computed_witness,
-                bindings=subject.bindings,
-                canonical=subject.canonical,
-            )
-    # 11. "otherwise"
-    return Verdict(
-        Outcome.SUPPORTED,
-        Reason.SUPPORTED,
-        witness_sha256=subject.witness,
-        bindings=subject.bindings,
-        canonical=subject.canonical,
-    )

@@ -15,21 +15,30 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kvint2eval.adjudication import adjudicate
 from kvint2eval.codes import Outcome
-from kvint2eval.digest import open_regular
 from kvint2eval.errors import InputError
-from kvint2eval.inputs import BLOCK_BYTES, STDIN, Input, read_block, read_envelope, read_record, stream_lines
+from kvint2eval.files.digest import open_regular
+from kvint2eval.files.inputs import (
+    BLOCK_BYTES,
+    STDIN,
+    Input,
+    read_block,
+    read_envelope,
+    read_record,
+    stream_lines,
+)
 from kvint2eval.report.escape import safe
-from kvint2eval.report.model import Source, Tally
-from kvint2eval.strictjson import MAX_RECORD_BYTES
+from kvint2eval.report.model import Tally
+from kvint2eval.report.source import Source
+from kvint2eval.strict_json.parse import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from io import BufferedReader
 
-    from kvint2eval.pins import Pins
-    from kvint2eval.policy import Policy
+    from kvint2eval.pins.pins import Pins
+    from kvint2eval.pins.root import Root
     from kvint2eval.report.model import Report
-    from kvint2eval.root import Root
+    from kvint2eval.signing.policy import Policy
     from kvint2eval.verdict import Verdict
 
 __all__ = ["Judge", "run_forked", "run_serial"]
@@ -173,7 +182,7 @@ def run_serial(
     Parameters
     ----------
     inputs
-        What `kvint2eval.inputs.collect` found.
+        What `kvint2eval.files.inputs.collect` found.
     judge
         Pins and report.
     emit
@@ -232,7 +241,7 @@ def run_forked(inputs: list[Input], judge: Judge, descriptor: int, jobs: int) ->
     Parameters
     ----------
     inputs
-        What `kvint2eval.inputs.collect` found, without standard input.
+        What `kvint2eval.files.inputs.collect` found, without standard input.
     judge
         Pins and report.
     descriptor

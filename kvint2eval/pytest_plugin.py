@@ -24,9 +24,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kvint2eval.pins import Pins
-    from kvint2eval.policy import Policy
-    from kvint2eval.root import Root
+    from kvint2eval.pins.pins import Pins
+    from kvint2eval.pins.root import Root
+    from kvint2eval.signing.policy import Policy
     from kvint2eval.verdict import Verdict
 
 __all__ = ["RecordFailure", "RecordFile", "RecordItem"]
@@ -87,10 +87,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _settings(config: pytest.Config, listed: list[str]) -> _Settings:
-    from kvint2eval.inputs import collect  # noqa: PLC0415
-    from kvint2eval.pins import read_pins  # noqa: PLC0415
-    from kvint2eval.policy import read_policy  # noqa: PLC0415
-    from kvint2eval.root import Root  # noqa: PLC0415
+    from kvint2eval.files.inputs import collect  # noqa: PLC0415
+    from kvint2eval.pins.pins import read_pins  # noqa: PLC0415
+    from kvint2eval.pins.root import Root  # noqa: PLC0415
+    from kvint2eval.signing.policy import read_policy  # noqa: PLC0415
 
     root = config.inipath.parent if config.inipath is not None else config.rootpath
     files: dict[Path, bool] = {}
@@ -143,7 +143,7 @@ class RecordFile(pytest.File):
             The file cannot be read, or holds no line.
         """
         from kvint2eval.errors import InputError  # noqa: PLC0415
-        from kvint2eval.inputs import read_record, stream_lines  # noqa: PLC0415
+        from kvint2eval.files.inputs import read_record, stream_lines  # noqa: PLC0415
 
         settings = self.config.stash[_SETTINGS]
         try:
@@ -194,7 +194,7 @@ class RecordItem(pytest.Item):
         """
         from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
         from kvint2eval.codes import Outcome  # noqa: PLC0415
-        from kvint2eval.inputs import read_envelope  # noqa: PLC0415
+        from kvint2eval.files.inputs import read_envelope  # noqa: PLC0415
 
         settings = self.config.stash[_SETTINGS]
         # An envelope signs a file, so a line of JSON Lines has none.
@@ -209,7 +209,7 @@ class RecordItem(pytest.Item):
             raise RecordFailure(self._explain(verdict))
 
     def _explain(self, verdict: Verdict) -> str:
-        from kvint2eval.report.model import Source  # noqa: PLC0415
+        from kvint2eval.report.source import Source  # noqa: PLC0415
         from kvint2eval.report.text import Text  # noqa: PLC0415
 
         return Text().one(Source(self._shown, self._line), verdict, is_first=True).decode().rstrip("\n")

@@ -9,7 +9,8 @@ import msgspec
 from kvint2eval.codes import FINDINGS, Outcome, Reason
 
 if TYPE_CHECKING:
-    from kvint2eval.contract import v1, v2
+    from kvint2eval.contract.v1 import model as v1
+    from kvint2eval.contract.v2 import model as v2
 
 __all__ = ["Basis", "Binding", "ClaimVerdict", "Finding", "Level", "Verdict"]
 
@@ -116,8 +117,8 @@ class Verdict(msgspec.Struct, frozen=True):
     canonical: bytes = b""
     """v1: canonical bytes of the record with an empty witness; v2: its RFC 8785 form without the witness. Empty when
     the bytes have no known layout."""
-    is_v2: bool = False
-    """Whether the record has the layout of contract v2."""
+    contract: Literal["v1", "v2"] | None = None
+    """The contract whose layout the record has; None where the bytes have no known one."""
     claims: tuple[ClaimVerdict, ...] | None = None
     """v2: one a claim; None when the steps ended before them."""
     basis: Basis | None = None
@@ -135,7 +136,7 @@ class Verdict(msgspec.Struct, frozen=True):
         """
         if not self.canonical:
             return {}
-        if self.is_v2:
+        if self.contract == "v2":
             return self._echo_v2()
         members: dict[str, Any] = msgspec.json.decode(self.canonical)
         del members["witness_sha256"]
@@ -165,10 +166,13 @@ class Verdict(msgspec.Struct, frozen=True):
         """
         if self.outcome is not Outcome.SUPPORTED:
             return None
-        from kvint2eval.contract import v1, v2  # noqa: PLC0415  # pydantic takes longer to import than all the rest
-
-        if self.is_v2:
-            whole = {**msgspec.json.decode(self.canonical), "witness_sha256": self.witness_sha256}
-            return v2.Record.model_validate_json(msgspec.json.encode(whole))
         members = {**msgspec.json.decode(self.canonical), "witness_sha256": self.witness_sha256}
-        return v1.Record.model_validate_json(msgspec.json.encode(members))
+        text = msgspec.json.encode(members)
+        # pydantic takes longer to import than all the rest
+        if self.contract == "v2":
+            from kvint2eval.contract.v2 import model as v2  # noqa: PLC0415
+
+            return v2.Record.model_validate_json(text)
+        from kvint2eval.contract.v1 import model as v1  # noqa: PLC0415
+
+        return v1.Record.model_validate_json(text)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from kvint2eval.batch import Judge
     from kvint2eval.cli.common import Subcommands
-    from kvint2eval.inputs import Input
-    from kvint2eval.pins import Pins
-    from kvint2eval.policy import Policy
+    from kvint2eval.files.inputs import Input
+    from kvint2eval.pins.pins import Pins
+    from kvint2eval.pins.root import Root
     from kvint2eval.report import Report, Tally
-    from kvint2eval.root import Root
+    from kvint2eval.signing.policy import Policy
 
 FORMATS = ("text", "json", "jsonl", *CI_FORMATS)
 
@@ -83,7 +83,7 @@ def _positive(text: str) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
     from kvint2eval.batch import Judge  # noqa: PLC0415
-    from kvint2eval.inputs import collect  # noqa: PLC0415
+    from kvint2eval.files.inputs import collect  # noqa: PLC0415
 
     judge = Judge(
         _report(arguments),
@@ -129,7 +129,7 @@ def read_pins_or_complain(path: str | None) -> Pins | None:
     if path is None:
         return None
     from kvint2eval.errors import PinsError  # noqa: PLC0415
-    from kvint2eval.pins import read_pins  # noqa: PLC0415
+    from kvint2eval.pins.pins import read_pins  # noqa: PLC0415
 
     try:
         return read_pins(path)
@@ -142,7 +142,7 @@ def read_root_or_complain(path: str | None) -> Root | None:
     if path is None:
         return None
     from kvint2eval.errors import InputError  # noqa: PLC0415
-    from kvint2eval.root import Root  # noqa: PLC0415
+    from kvint2eval.pins.root import Root  # noqa: PLC0415
 
     try:
         return Root(path)
@@ -155,7 +155,7 @@ def read_policy_or_complain(path: str | None) -> Policy | None:
     if path is None:
         return None
     from kvint2eval.errors import PolicyError  # noqa: PLC0415
-    from kvint2eval.policy import read_policy  # noqa: PLC0415
+    from kvint2eval.signing.policy import read_policy  # noqa: PLC0415
 
     try:
         return read_policy(path)
@@ -166,7 +166,7 @@ def read_policy_or_complain(path: str | None) -> Policy | None:
 def judge_inputs(inputs: list[Input], judge: Judge, descriptor: int, jobs: int, errors: list[str]) -> Tally:
     """Judge all inputs, writing the verdicts to a descriptor."""
     from kvint2eval.batch import run_forked, run_serial  # noqa: PLC0415
-    from kvint2eval.inputs import STDIN  # noqa: PLC0415
+    from kvint2eval.files.inputs import STDIN  # noqa: PLC0415
     from kvint2eval.report import Tally  # noqa: PLC0415
 
     sys.stdout.flush()

@@ -35,8 +35,8 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    from kvint2eval.digest import sha256_file, sha256_text_file  # noqa: PLC0415
     from kvint2eval.errors import InputError  # noqa: PLC0415
+    from kvint2eval.files.digest import sha256_file, sha256_text_file  # noqa: PLC0415
     from kvint2eval.report.escape import safe  # noqa: PLC0415
 
     compute = sha256_text_file if arguments.text else sha256_file
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _witness(path: str) -> str:
     """Witness digest of a record, whatever witness it states."""
     from kvint2eval.adjudication import read_subject  # noqa: PLC0415
-    from kvint2eval.inputs import read_record  # noqa: PLC0415
+    from kvint2eval.files.inputs import read_record  # noqa: PLC0415
     from kvint2eval.verdict import Finding  # noqa: PLC0415
 
     data = read_record(path)

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pathlib import Path  # noqa: PLC0415
 
     from kvint2eval.errors import SigningError  # noqa: PLC0415
-    from kvint2eval.sign import generate_key, write_key_pair  # noqa: PLC0415
+    from kvint2eval.signing.keys import generate_key, write_key_pair  # noqa: PLC0415
 
     try:
         key = generate_key(arguments.algorithm)

@@ -36,9 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
     from kvint2eval.codes import Outcome  # noqa: PLC0415
+    from kvint2eval.contract.v2.migrate import migrate_v1  # noqa: PLC0415
     from kvint2eval.errors import CanonicalFormError  # noqa: PLC0415
-    from kvint2eval.files import write_whole  # noqa: PLC0415
-    from kvint2eval.migrate import migrate_v1  # noqa: PLC0415
+    from kvint2eval.files.atomic import write_whole  # noqa: PLC0415
 
     try:
         skeleton = migrate_v1(_members(arguments.record))
@@ -67,8 +67,8 @@ def _members(path: str) -> dict[str, object]:
     from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
     from kvint2eval.codes import Outcome  # noqa: PLC0415
     from kvint2eval.errors import InputError  # noqa: PLC0415
-    from kvint2eval.inputs import read_record  # noqa: PLC0415
-    from kvint2eval.strictjson import decode_bytes, parse_text  # noqa: PLC0415
+    from kvint2eval.files.inputs import read_record  # noqa: PLC0415
+    from kvint2eval.strict_json.parse import decode_bytes, parse_text  # noqa: PLC0415
 
     try:
         data = read_record(path)
@@ -78,7 +78,7 @@ def _members(path: str) -> dict[str, object]:
     if verdict.outcome is Outcome.UNSUPPORTED:
         code = verdict.finding.code if verdict.finding else ""
         raise CannotJudge(f"{path}: found a record that is unsupported ({code}), allowed: one that is not")
-    if verdict.is_v2:
+    if verdict.contract == "v2":
         raise CannotJudge(f"{path}: found a record of v2, allowed: one of v1")
     members: dict[str, object] = parse_text(decode_bytes(data))
     return members

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from kvint2eval.cli.common import CannotJudge
@@ -37,23 +37,17 @@ def opened(path: str | None) -> Iterator[int]:
         return
     from pathlib import Path  # noqa: PLC0415  # takes a sixth of the command's start
 
+    from kvint2eval.files.atomic import replacing  # noqa: PLC0415
+
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     if target.is_dir():
         raise CannotJudge(f"--output {target}: found a folder, allowed: a file")
-    try:
+    with ExitStack() as whole:
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+            descriptor = whole.enter_context(replacing(target))
         except OSError as error:
             raise CannotJudge(f"--output {target}: {error.strerror or error}") from error
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-        temporary.replace(target)
-    finally:
-        # Also after an interrupt that came with the opening.
-        temporary.unlink(missing_ok=True)
+        yield descriptor
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         read_policy_or_complain,
         read_root_or_complain,
     )
-    from kvint2eval.inputs import collect  # noqa: PLC0415
+    from kvint2eval.files.inputs import collect  # noqa: PLC0415
     from kvint2eval.report.html import HtmlPage  # noqa: PLC0415
 
     held = (
@@ -114,9 +114,9 @@ def _read_audit(path: str) -> tuple[AuditFinding, ...]:
         The file is not what `kvint2eval-producer audit --format json` writes.
     """
     from kvint2eval.errors import InputError, StrictJsonError  # noqa: PLC0415
-    from kvint2eval.inputs import read_record  # noqa: PLC0415
+    from kvint2eval.files.inputs import read_record  # noqa: PLC0415
     from kvint2eval.report.html.section import AuditFinding  # noqa: PLC0415
-    from kvint2eval.strictjson import decode_bytes, parse_text  # noqa: PLC0415
+    from kvint2eval.strict_json.parse import decode_bytes, parse_text  # noqa: PLC0415
 
     try:
         document: Any = parse_text(decode_bytes(read_record(path)))

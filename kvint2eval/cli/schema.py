@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add", "run"]
 
-_FOLDERS = {"v1": "kvint2eval.contract", "v2": "kvint2eval.contract", "pins": "kvint2eval"}
+_FOLDERS = {"v1": "contract/v1", "v2": "contract/v2", "pins": "pins"}
 
 
 def add(commands: Subcommands) -> None:
@@ -40,6 +40,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
     from importlib import resources  # noqa: PLC0415
 
-    folder = resources.files(_FOLDERS[arguments.version])
-    print(folder.joinpath(f"{arguments.version}.schema.json").read_text(encoding="utf-8"), end="")
+    name = f"{_FOLDERS[arguments.version]}/{arguments.version}.schema.json"
+    print(resources.files("kvint2eval").joinpath(name).read_text(encoding="utf-8"), end="")
     return 0

@@ -36,11 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
     from pathlib import Path  # noqa: PLC0415
 
-    from kvint2eval.envelope import EnvelopeFault, dump_envelope  # noqa: PLC0415
     from kvint2eval.errors import InputError, SigningError  # noqa: PLC0415
-    from kvint2eval.files import write_whole  # noqa: PLC0415
-    from kvint2eval.inputs import ENVELOPE_SUFFIX, read_record  # noqa: PLC0415
-    from kvint2eval.sign import read_private_key, sign_statement  # noqa: PLC0415
+    from kvint2eval.files.atomic import write_whole  # noqa: PLC0415
+    from kvint2eval.files.inputs import ENVELOPE_SUFFIX, read_record  # noqa: PLC0415
+    from kvint2eval.signing.envelope import EnvelopeFault, dump_envelope  # noqa: PLC0415
+    from kvint2eval.signing.keys import read_private_key, sign_statement  # noqa: PLC0415
 
     target = Path(arguments.record + ENVELOPE_SUFFIX)
     try:
@@ -73,7 +73,7 @@ def _version(path: str, record: bytes) -> str:
 
 def _statement(name: str, record: bytes, version: str, before: bytes | None) -> bytes:
     """The Statement that others signed, where it is about this record, else a new one."""
-    from kvint2eval.envelope import build_statement, check_statement, parse_envelope  # noqa: PLC0415
+    from kvint2eval.signing.envelope import build_statement, check_statement, parse_envelope  # noqa: PLC0415
 
     if before is None:
         return build_statement(name, record, version)

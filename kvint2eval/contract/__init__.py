@@ -1,12 +1,10 @@
-"""The contracts, one module a version.
+"""The contracts, one package a version, with the same file names in each.
 
-`v1` and `v2` hold the public pydantic models. Importing this package does not import them: pydantic takes longer to
-load than the rest of the adjudicator. Nor does it import the reader of v2, which most records do not need.
+`v1.model` and `v2.model` hold the public pydantic models. Importing this package imports neither: pydantic takes longer
+to load than the rest of the adjudicator.
 """
 
-from kvint2eval.contract.read import ShapeFault, contract_version, decode_v1, is_plain, read_v1
-
-__all__ = ["KNOWN_VERSIONS", "V1", "V2", "ShapeFault", "contract_version", "decode_v1", "is_plain", "read_v1"]
+__all__ = ["KNOWN_VERSIONS", "V1", "V2"]
 
 V1 = "kvint2eval/v1"
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kvint2eval.digest import open_regular
 from kvint2eval.errors import InputError, StrictJsonError
+from kvint2eval.files.digest import open_regular
 from kvint2eval.gate.codes import GATE_FINDINGS
 from kvint2eval.gate.figures import FormatMismatch, at_pointer
 from kvint2eval.gate.page import DIGEST, Page, normal
-from kvint2eval.strictjson import parse_text
+from kvint2eval.strict_json.parse import parse_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kvint2eval.gate.page import Located
     from kvint2eval.gate.tables import Figure, GateFile, Place
-    from kvint2eval.pins import PinnedArtifact
+    from kvint2eval.pins.pins import PinnedArtifact
 
 __all__ = ["Binding", "Gate", "GateFinding", "artifact_lines", "collect_pages", "read_page"]
 

@@ -45,8 +45,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kvint2eval.errors import PinsError
+from kvint2eval.files.paths import resolve_inside
 from kvint2eval.gate.figures import Template, parse_template
-from kvint2eval.pins import GATE_ROLES, ROLES, PinnedArtifact, parse_artifacts, read_tables, resolve_inside
+from kvint2eval.pins.pins import PinnedArtifact, parse_artifacts, read_tables
+from kvint2eval.pins.roles import GATE_ROLES, ROLES
 
 if TYPE_CHECKING:
     import os

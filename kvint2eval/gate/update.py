@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvint2eval.files.atomic import rewrite_whole
 from kvint2eval.gate.check import Gate, artifact_lines, read_page
 from kvint2eval.gate.page import flex
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kvint2eval.gate.page import Located
     from kvint2eval.gate.tables import GateFile
-    from kvint2eval.pins import PinnedArtifact
+    from kvint2eval.pins.pins import PinnedArtifact
 
 __all__ = ["update"]
 
@@ -163,12 +163,5 @@ def _replace(path: str, old: str, new: str) -> bool:
     """Write a file as a whole, if anything is new."""
     if old == new:
         return False
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        temporary.write_bytes(new.encode())
-        shutil.copymode(target, temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    rewrite_whole(Path(path), new.encode())
     return True

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kvint2eval.report.issue import Issue
-    from kvint2eval.report.model import Source
+    from kvint2eval.report.source import Source
     from kvint2eval.verdict import Verdict
 
 __all__ = ["SUMMARY_MARK", "Github", "summary"]

@@ -9,7 +9,7 @@ from kvint2eval.report.escape import safe
 
 if TYPE_CHECKING:
     from kvint2eval.gate.check import GateFinding
-    from kvint2eval.report.model import Source
+    from kvint2eval.report.source import Source
     from kvint2eval.verdict import Verdict
 
 __all__ = ["Issue", "name_of", "of_gate", "of_verdict"]

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kvint2eval.canonical import EMPTY_WITNESS
 from kvint2eval.codes import Outcome
+from kvint2eval.contract.v1.canonical import EMPTY_WITNESS
 from kvint2eval.report.escape import ascii_json
 from kvint2eval.report.model import Report
 
 if TYPE_CHECKING:
-    from kvint2eval.report.model import Source, Tally
+    from kvint2eval.report.model import Tally
+    from kvint2eval.report.source import Source
     from kvint2eval.verdict import ClaimVerdict, Finding, Verdict
 
 __all__ = ["FORMAT", "JsonDocument", "JsonLines"]
@@ -88,7 +89,7 @@ def _record(verdict: Verdict) -> bytes:
     canonical = verdict.canonical
     if not canonical:
         return b"null"
-    if verdict.is_v2:
+    if verdict.contract == "v2":
         return msgspec.json.encode(verdict.echo)
     if verdict.outcome is Outcome.SUPPORTED:
         return canonical[: -len(EMPTY_WITNESS)] + b"}"
@@ -98,7 +99,7 @@ def _record(verdict: Verdict) -> bytes:
 def _beyond_v1(verdict: Verdict) -> bytes:
     """Members that only a v2 record or a policy gives a verdict."""
     parts = []
-    if verdict.is_v2:
+    if verdict.contract == "v2":
         parts.append(b',"claims":' + _claims(verdict.claims))
         parts.append(b',"basis":' + msgspec.json.encode(verdict.basis))
     if verdict.signers is not None:

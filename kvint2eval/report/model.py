@@ -10,18 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvint2eval.report.issue import Issue
+    from kvint2eval.report.source import Source
     from kvint2eval.verdict import Verdict
 
-__all__ = ["CiReport", "Frame", "GateReport", "Report", "Source", "Tally"]
-
-
-class Source(NamedTuple):
-    """Where a record came from."""
-
-    path: str
-    """The file, or `-` for standard input."""
-    line: int | None = None
-    """Line of the file for a record of JSON Lines, from 1."""
+__all__ = ["CiReport", "Frame", "GateReport", "Report", "Tally"]
 
 
 class Tally(NamedTuple):

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvint2eval.report.issue import Issue
-    from kvint2eval.report.model import Source, Tally
+    from kvint2eval.report.model import Tally
+    from kvint2eval.report.source import Source
     from kvint2eval.verdict import Verdict
 
 __all__ = ["Sarif"]

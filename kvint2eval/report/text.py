@@ -9,7 +9,8 @@ from kvint2eval.report.escape import safe
 from kvint2eval.report.model import Report
 
 if TYPE_CHECKING:
-    from kvint2eval.report.model import Source, Tally
+    from kvint2eval.report.model import Tally
+    from kvint2eval.report.source import Source
     from kvint2eval.verdict import Binding, Finding, Verdict
 
 __all__ = ["Text"]

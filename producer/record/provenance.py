@@ -7,8 +7,8 @@ from pathlib import Path
 
 from kvint2eval import __version__
 from kvint2eval.codes import REASONS, Reason
-from kvint2eval.contract.v1 import Pin
-from kvint2eval.digest import sha256_hex, sha256_text_file
+from kvint2eval.contract.v1.model import Pin
+from kvint2eval.files.digest import sha256_hex, sha256_text_file
 from producer.experiment.slice.spec import SliceProtocol, SliceSpec
 
 __all__ = [

@@ -5,12 +5,12 @@ from itertools import chain
 
 from kvint2eval import adjudicate
 from kvint2eval.codes import Reason
-from kvint2eval.contract.v1 import Record
-from kvint2eval.contract.v2 import Record as RecordV2
-from kvint2eval.digest import open_regular
+from kvint2eval.contract.v1.model import Record
+from kvint2eval.contract.v2.model import Record as RecordV2
 from kvint2eval.errors import InputError
-from kvint2eval.inputs import read_record as read_record_bytes
-from kvint2eval.inputs import stream_lines
+from kvint2eval.files.digest import open_regular
+from kvint2eval.files.inputs import read_record as read_record_bytes
+from kvint2eval.files.inputs import stream_lines
 from producer.errors import RecordError
 
 __all__ = [
@@ -44,7 +44,7 @@ def parse_record(data: bytes) -> "Record | RecordV2":
             f"{finding.code} at {finding.pointer or 'the record'}{place}: "
             f"found {finding.found}, allowed: {finding.allowed}"
         )
-    return (RecordV2 if verdict.is_v2 else Record).model_validate_json(data)
+    return (RecordV2 if verdict.contract == "v2" else Record).model_validate_json(data)
 
 
 def read_record_file(path: str) -> "Record | RecordV2":

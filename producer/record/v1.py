@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from kvint2eval import __version__, witness_v1
-from kvint2eval.contract.v1 import (
+from kvint2eval.contract.v1.model import (
     CONTRACT_VERSION,
     Candidate,
     Hardware,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvint2eval import __version__
-from kvint2eval.canonical_v2 import witness_v2
-from kvint2eval.contract.v2 import CONTRACT_VERSION, Record
+from kvint2eval.contract.v2.canonical import witness_v2
+from kvint2eval.contract.v2.model import CONTRACT_VERSION, Record
 from producer.numerics.bootstrap import summarize
 from producer.numerics.contract_bootstrap import paired_interval
 from producer.quantize import get_pair

@@ -17,12 +17,12 @@ import timeit
 from pathlib import Path
 
 from kvint2eval.adjudication import adjudicate
-from kvint2eval.canonical import canonical_v1_of_layout
-from kvint2eval.contract import decode_v1
-from kvint2eval.digest import sha256_hex
+from kvint2eval.contract.v1.canonical import canonical_v1_of_layout
+from kvint2eval.contract.v1.reader import decode_v1
+from kvint2eval.contract.v1.rules import Subject
+from kvint2eval.files.digest import sha256_hex
 from kvint2eval.report import Source
 from kvint2eval.report.json_lines import verdict_line
-from kvint2eval.rules import Subject
 from tests.helpers import RECORDS, published
 
 COMMAND = [str(Path(sys.executable).parent / "kvint2eval")]

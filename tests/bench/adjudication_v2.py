@@ -15,9 +15,9 @@ from pathlib import Path
 
 from kvint2eval import adjudicate
 from kvint2eval.adjudication import read_subject
-from kvint2eval.contract.read_v2 import decode_v2
-from kvint2eval.rules.bootstrap import index_bytes
-from kvint2eval.rules.v2 import RULES_V2
+from kvint2eval.contract.v2.bootstrap import index_bytes
+from kvint2eval.contract.v2.reader import decode_v2
+from kvint2eval.contract.v2.rules import RULES_V2
 from tests.bench.adjudication import COMMAND, run
 from tests.tools.regen import vector_v2
 from tests.tools.regen.records_v2 import text

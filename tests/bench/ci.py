@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from kvint2eval.digest import sha256_hex
+from kvint2eval.files.digest import sha256_hex
 from tests.kvint2eval.gate.site import table
 from tests.kvint2eval.report.html.chromium import PROGRAM, Browser
 from tests.kvint2eval.report.html.pages import many

@@ -38,7 +38,7 @@ def test_the_python_page_lists_the_stable_names():
 
 
 def test_the_pins_of_the_gate_page_are_a_pins_file():
-    schema = json.loads((ROOT / "kvint2eval" / "pins.schema.json").read_text())
+    schema = json.loads((ROOT / "kvint2eval" / "pins" / "pins.schema.json").read_text())
     (example,) = blocks("gate.md", "toml")
     tables = tomllib.loads(re.sub(r'"[0-9a-f]{4}…[0-9a-f]{4}"', f'"{"0" * 64}"', example))
     jsonschema.Draft202012Validator(schema).validate(tables)

@@ -46,13 +46,13 @@ def test_adjudicating_a_file_does_not_import(module):
 def test_modules_declare_what_they_export():
     for name in (
         "adjudication",
-        "canonical",
         "codes",
-        "digest",
+        "contract.v1.canonical",
         "errors",
-        "inputs",
-        "pins",
-        "strictjson",
+        "files.digest",
+        "files.inputs",
+        "pins.pins",
+        "strict_json.parse",
         "verdict",
     ):
         module = importlib.import_module(f"kvint2eval.{name}")

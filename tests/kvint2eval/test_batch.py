@@ -7,12 +7,13 @@ import random
 
 import pytest
 
-from kvint2eval import adjudicate, batch, inputs
+from kvint2eval import adjudicate, batch
 from kvint2eval.batch import Judge, run_forked, run_serial
-from kvint2eval.inputs import Input, read_block, stream_lines
+from kvint2eval.files import inputs
+from kvint2eval.files.inputs import Input, read_block, stream_lines
 from kvint2eval.report.json_lines import JsonDocument, JsonLines
 from kvint2eval.report.text import Text
-from kvint2eval.strictjson import MAX_RECORD_BYTES
+from kvint2eval.strict_json.parse import MAX_RECORD_BYTES
 from tests.helpers import RECORDS, published
 
 RECORD = json.dumps(json.loads(published())).encode()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kvint2eval import Record, adjudicate, canonical_v1, read_pins, witness_v1
-from kvint2eval.digest import sha256_hex
+from kvint2eval.files.digest import sha256_hex
 from tests.helpers import SHARED, TESTDATA, published, slow_canonical
 
 PUBLISHED = SHARED / "published"

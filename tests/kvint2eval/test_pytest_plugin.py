@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from kvint2eval.envelope import build_statement, dump_envelope
-from kvint2eval.sign import generate_key, sign_statement, write_key_pair
+from kvint2eval.signing.envelope import build_statement, dump_envelope
+from kvint2eval.signing.keys import generate_key, sign_statement, write_key_pair
 from tests.helpers import RECORDS, TESTDATA, published
 from tests.tools.regen.published import PRODUCER
 

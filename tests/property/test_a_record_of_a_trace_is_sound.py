@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvint2eval import adjudicate
-from kvint2eval.contract.dialects import DIALECTS, ONE_GROUP_A_ROW
+from kvint2eval.contract.v2.registry import DIALECTS, ONE_GROUP_A_ROW
 from producer.experiment.trace.arm_protocol import TraceProtocol
 from producer.experiment.trace.compare_arms import compare_arms
 from producer.record.v2_trace import build_trace_record, trace_record_text

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvint2eval import adjudicate
-from kvint2eval.canonical_v2 import witness_v2
 from kvint2eval.codes import Outcome
+from kvint2eval.contract.v2.canonical import witness_v2
 from producer.experiment.trace.arm_protocol import TraceProtocol
 from producer.experiment.trace.compare_arms import compare_arms
 from producer.record.v2_trace import build_trace_record

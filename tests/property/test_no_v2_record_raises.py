@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvint2eval import adjudicate
-from kvint2eval.canonical_v2 import witness_v2
 from kvint2eval.codes import FINDINGS, REASONS, Outcome
+from kvint2eval.contract.v2.canonical import witness_v2
 from kvint2eval.errors import CanonicalFormError
 from tests.tools.regen.records_v2 import at
 from tests.tools.regen.vector_v2 import vector

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvint2eval import Record, adjudicate
-from kvint2eval.contract import ShapeFault, read_v1
+from kvint2eval.contract.shape import ShapeFault
+from kvint2eval.contract.v1.reader import read_v1
 from tests.helpers import RECORDS, ROOT, as_members, dump, holder_of, pointers
 
 adjudicate_module = importlib.import_module("kvint2eval.adjudication")
@@ -27,7 +28,7 @@ BASES = [
         "unsupported/witness-missing-empty.json",
     )
 ]
-SCHEMA = json.loads((ROOT / "kvint2eval" / "contract" / "v1.schema.json").read_bytes())
+SCHEMA = json.loads((ROOT / "kvint2eval" / "contract" / "v1" / "v1.schema.json").read_bytes())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 SCALARS = st.one_of(
@@ -65,7 +66,7 @@ def changed_records(draw):
 
 
 def strict_verdict(data):
-    with mock.patch.object(adjudicate_module, "decode_v1", return_value=None):
+    with mock.patch("kvint2eval.contract.v1.judge.decode_v1", return_value=None):
         return adjudicate_module.adjudicate(data)
 
 

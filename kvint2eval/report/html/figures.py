@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from kvint2eval.canonical import es_number
+from kvint2eval.strict_json.rfc8785 import es_number
 
 if TYPE_CHECKING:
     from kvint2eval.verdict import Verdict

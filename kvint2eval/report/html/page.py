@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kvint2eval.report.html.section import AuditFinding
-    from kvint2eval.report.model import Source, Tally
+    from kvint2eval.report.model import Tally
+    from kvint2eval.report.source import Source
     from kvint2eval.verdict import Verdict
 
 __all__ = ["HtmlPage"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kvint2eval.report.html.figures import Figures
-    from kvint2eval.report.model import Source
+    from kvint2eval.report.source import Source
     from kvint2eval.verdict import Verdict
 
 __all__ = ["AuditFinding", "audit_list", "badge", "rests_on", "section", "text"]

@@ -14,7 +14,7 @@ import pytest
 from kvint2eval import __version__, cli
 from kvint2eval.cli import main
 from kvint2eval.codes import FINDINGS, Reason
-from kvint2eval.digest import sha256_hex
+from kvint2eval.files.digest import sha256_hex
 from tests.helpers import RECORDS, ROOT, TESTDATA, published
 from tests.tools.regen import __main__ as regen
 from tests.tools.regen.artifacts import Artifact, artifacts
@@ -254,7 +254,7 @@ def test_internal_fault_is_said_and_exits_with_2(monkeypatch, capsys):
     def fail(*_arguments, **_options):
         raise ValueError("surprise\n::error::x")
 
-    monkeypatch.setattr("kvint2eval.inputs.collect", fail)
+    monkeypatch.setattr("kvint2eval.files.inputs.collect", fail)
     assert main(["adjudicate", str(SUPPORTED)]) == 2
     assert capsys.readouterr().err == (
         "kvint2eval: error: internal fault, please report it: ValueError: surprise\\n::error::x\n"

@@ -6,10 +6,10 @@ import jsonschema
 import pytest
 
 from kvint2eval.errors import StrictJsonError
-from kvint2eval.strictjson import decode_bytes, parse_text
+from kvint2eval.strict_json.parse import decode_bytes, parse_text
 from tests.helpers import RECORDS, ROOT, manifest
 
-SCHEMA = json.loads((ROOT / "kvint2eval" / "contract" / "v1.schema.json").read_bytes())
+SCHEMA = json.loads((ROOT / "kvint2eval" / "contract" / "v1" / "v1.schema.json").read_bytes())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 OF_THE_LAYOUT = {"unknown-member", "wrong-type", "integer-out-of-range", "not-an-object"}
 

@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from kvint2eval import InputError
-from kvint2eval import digest as module
-from kvint2eval.digest import is_digest, sha256_file, sha256_hex, sha256_text_file
+from kvint2eval.files import digest as module
+from kvint2eval.files.digest import is_digest, sha256_file, sha256_hex, sha256_text_file
 
 # FIPS 180-4 examples.
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

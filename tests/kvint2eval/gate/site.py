@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from kvint2eval.digest import sha256_hex
+from kvint2eval.files.digest import sha256_hex
 from tests.helpers import published
 from tests.tools.regen.published import PRODUCER
 

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from kvint2eval.cli import main
-from kvint2eval.digest import sha256_hex
+from kvint2eval.files.digest import sha256_hex
 from kvint2eval.gate.codes import GATE_FINDINGS
 from tests.helpers import published
 from tests.kvint2eval.gate import site

@@ -10,11 +10,11 @@ import pytest
 from kvint2eval import PinsError, read_pins
 from kvint2eval.cli import main
 from kvint2eval.gate.tables import read_gate_file
-from kvint2eval.pins import GATE_ROLES, ROLES, ROLES_V2
+from kvint2eval.pins.roles import GATE_ROLES, ROLES, ROLES_V2
 from tests.helpers import ROOT, TESTDATA
 from tests.kvint2eval.gate import site
 
-SCHEMA = json.loads((ROOT / "kvint2eval" / "pins.schema.json").read_text())
+SCHEMA = json.loads((ROOT / "kvint2eval" / "pins" / "pins.schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 ARTIFACT = {"role": "record", "id": "a", "path": "a.json", "sha256": "0" * 64}

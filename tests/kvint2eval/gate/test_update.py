@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from kvint2eval.cli import main
-from kvint2eval.digest import sha256_hex
+from kvint2eval.files.digest import sha256_hex
 from tests.helpers import published
 from tests.kvint2eval.gate import site
 from tests.kvint2eval.gate.test_gate import BINDINGS, edit, snapshot
@@ -103,7 +103,7 @@ def test_update_says_what_it_cannot_write(folder, capfd, monkeypatch):
     def fail(self, *_):
         raise OSError(28, "No space left on device", str(self))
 
-    monkeypatch.setattr("pathlib.Path.write_bytes", fail)
+    monkeypatch.setattr("os.fchmod", fail)
     assert main(["gate", "--update"]) == 2
     assert "No space left on device" in capfd.readouterr().err
     assert not list(folder.rglob("*.part"))

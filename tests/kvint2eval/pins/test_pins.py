@@ -3,8 +3,8 @@
 import pytest
 
 from kvint2eval import PinsError, adjudicate, read_pins
-from kvint2eval.digest import sha256_hex
-from kvint2eval.pins import MAX_PINS_BYTES
+from kvint2eval.files.digest import sha256_hex
+from kvint2eval.pins.pins import MAX_PINS_BYTES
 from tests.helpers import TESTDATA, published
 from tests.tools.regen import published as figures
 from tests.tools.regen.records import text

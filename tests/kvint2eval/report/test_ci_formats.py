@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from lxml import etree
 from markdown_it import MarkdownIt
 
-from kvint2eval import Finding, Outcome, Reason, Verdict, batch, inputs
+from kvint2eval import Finding, Outcome, Reason, Verdict, batch
 from kvint2eval.cli import main
 from kvint2eval.codes import FINDINGS
+from kvint2eval.files import inputs
 from kvint2eval.gate.check import GateFinding
 from kvint2eval.gate.codes import GATE_FINDINGS
 from kvint2eval.report import Source, Tally, safe

@@ -17,8 +17,9 @@ from securesystemslib.dsse import Envelope as LibraryEnvelope
 from kvint2eval import adjudicate
 from kvint2eval.cli import main
 from kvint2eval.codes import FINDINGS
-from kvint2eval.digest import sha256_hex
-from kvint2eval.envelope import (
+from kvint2eval.errors import PolicyError, SigningError
+from kvint2eval.files.digest import sha256_hex
+from kvint2eval.signing.envelope import (
     PAYLOAD_TYPE,
     Envelope,
     Signature,
@@ -27,9 +28,7 @@ from kvint2eval.envelope import (
     parse_envelope,
     pre_authentication_encoding,
 )
-from kvint2eval.errors import PolicyError, SigningError
-from kvint2eval.policy import parse_policy, read_policy
-from kvint2eval.sign import (
+from kvint2eval.signing.keys import (
     ALGORITHMS,
     PublicKey,
     generate_key,
@@ -37,6 +36,7 @@ from kvint2eval.sign import (
     sign_statement,
     write_key_pair,
 )
+from kvint2eval.signing.policy import parse_policy, read_policy
 from kvint2eval.verdict import Finding
 
 TESTDATA = Path(__file__).resolve().parents[3] / "testdata"

@@ -6,7 +6,14 @@ import pytest
 
 from kvint2eval import adjudicate
 from kvint2eval.errors import StrictJsonError
-from kvint2eval.strictjson import MAX_RECORD_BYTES, _syntax_error, decode_bytes, locate, parse_text, place
+from kvint2eval.strict_json.parse import (
+    MAX_RECORD_BYTES,
+    _syntax_error,
+    decode_bytes,
+    locate,
+    parse_text,
+    place,
+)
 from tests.helpers import SHARED
 
 SUITE = SHARED / "corpora" / "json-test-suite"

@@ -10,8 +10,8 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvint2eval.canonical import canonical_json
 from kvint2eval.errors import CanonicalFormError
+from kvint2eval.strict_json.rfc8785 import canonical_json
 
 CORPUS = Path(__file__).resolve().parents[4] / "shared/corpora/jcs/testdata"
 NAMES = ("arrays", "french", "structures", "unicode", "values", "weird")

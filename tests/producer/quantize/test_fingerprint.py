@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvint2eval.contract import dialects as contract
+from kvint2eval.contract.v2 import registry as contract
 from producer.errors import SpecError
 from producer.quantize import DIALECTS, PAIRS, get_pair
 from producer.quantize.fingerprint import fingerprint, golden_inputs

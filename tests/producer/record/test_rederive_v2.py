@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvint2eval import adjudicate
-from kvint2eval.canonical_v2 import witness_v2
+from kvint2eval.contract.v2.canonical import witness_v2
 from producer.backend.cpu import NumpyBackend
 from producer.cli import main
 from producer.experiment.slice.protocol import run_protocol

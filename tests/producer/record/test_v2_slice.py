@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvint2eval import adjudicate
-from kvint2eval.contract.dialects import DIALECTS
-from kvint2eval.rules.bootstrap import index_bytes
-from kvint2eval.rules.bootstrap import paired_interval as adjudicated_interval
+from kvint2eval.contract.v2.bootstrap import index_bytes
+from kvint2eval.contract.v2.bootstrap import paired_interval as adjudicated_interval
+from kvint2eval.contract.v2.registry import DIALECTS
 from producer.backend.cpu import NumpyBackend
 from producer.cli import main
 from producer.errors import RecordError, SpecError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kvint2eval import adjudicate
-from kvint2eval.canonical_v2 import witness_v2
+from kvint2eval.contract.v2.canonical import witness_v2
 from producer.cli import main
 from producer.errors import FileFormatError, RecordError, SpecError
 from producer.experiment.trace.arm_protocol import TraceProtocol, sequence_id

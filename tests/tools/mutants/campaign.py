@@ -7,11 +7,11 @@ from typing import NamedTuple
 from unittest import mock
 
 from kvint2eval import adjudicate
-from kvint2eval.adjudication_v2 import RULES_V2
 from kvint2eval.codes import FINDINGS, Outcome
-from kvint2eval.pins import read_pins
-from kvint2eval.root import Root
-from kvint2eval.rules.v2 import RuleV2
+from kvint2eval.contract.v2.judge import RULES_V2
+from kvint2eval.contract.v2.rules import RuleV2
+from kvint2eval.pins.pins import read_pins
+from kvint2eval.pins.root import Root
 from kvint2eval.verdict import Verdict
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,7 +59,7 @@ def judge(row: dict[str, object]) -> Verdict:
 
 def _without(rule: RuleV2):
     return mock.patch(
-        "kvint2eval.adjudication_v2.RULES_V2", tuple(one for one in RULES_V2 if one is not rule)
+        "kvint2eval.contract.v2.judge.RULES_V2", tuple(one for one in RULES_V2 if one is not rule)
     )
 
 
@@ -78,7 +78,7 @@ def _off(rule: RuleV2, row: dict[str, object]) -> str:
 def rows() -> Iterator[Row]:
     """One row a rule, in the order of the contract."""
     refused = [row for row in manifest() if row["finding"] is not None]
-    with mock.patch("kvint2eval.adjudication_v2._located", lambda found, _: found):
+    with mock.patch("kvint2eval.contract.v2.judge._located", lambda found, _: found):
         decided = {str(row["path"]): _deciding_rule(row) for row in refused}
         for rule in RULES_V2:
             mine = [row for row in refused if decided[str(row["path"])] is rule]
@@ -104,7 +104,7 @@ def _deciding_rule(row: dict[str, object]) -> RuleV2 | None:
 
         return watch
 
-    with mock.patch("kvint2eval.adjudication_v2.RULES_V2", tuple(map(watched, RULES_V2))):
+    with mock.patch("kvint2eval.contract.v2.judge.RULES_V2", tuple(map(watched, RULES_V2))):
         judge(row)
     return decider[0] if decider else None
 

@@ -53,10 +53,10 @@ def _formatted(source: str) -> bytes:
 
 def artifacts() -> Iterator[Artifact]:
     """All generated files, those that others are made from first."""
-    yield Artifact("kvint2eval/contract/_v1_decoder.py", lambda: _formatted(decoder.render()))
-    yield Artifact("kvint2eval/contract/_v2_decoder.py", lambda: _formatted(decoder_v2.render()))
+    yield Artifact("kvint2eval/contract/v1/_decoder.py", lambda: _formatted(decoder.render()))
+    yield Artifact("kvint2eval/contract/v2/_decoder.py", lambda: _formatted(decoder_v2.render()))
     for version in ("v1", "v2"):
-        name = f"kvint2eval/contract/{version}.schema.json"
+        name = f"kvint2eval/contract/{version}/{version}.schema.json"
         yield Artifact(name, lambda version=version: schema.render(version))
     yield Artifact("testdata/vectors/golden-inputs.json", fingerprint.vectors)
     yield Artifact("docs/codes.md", pages.codes)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kvint2eval.codes import EXAMPLES, FINDINGS, REASONS
-from kvint2eval.contract import _v2_decoder as layout
-from kvint2eval.contract import v2
+from kvint2eval.contract.v2 import _decoder as layout
+from kvint2eval.contract.v2 import model as v2
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/contract-v2.md"
 

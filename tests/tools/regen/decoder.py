@@ -1,4 +1,4 @@
-"""Writes the decoder of the hot path, `kvint2eval/contract/_v1_decoder.py`, from the pydantic models."""
+"""Writes the decoder of the hot path, `kvint2eval/contract/v1/_decoder.py`, from the pydantic models."""
 
 import types
 import typing
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from kvint2eval.contract import v1
+from kvint2eval.contract.v1 import model as v1
 
 # Only these may be absent from a record that the fast decoder takes: a modeled record leaves them out.
 _OPTIONAL = frozenset({"candidate_count", "decode_trials", "selected_rotation", "candidates"})
 
-_HEADER = '''"""Decoder of contract v1 for the hot path. Generated from `v1.py` by `make regen`; do not edit.
+_HEADER = '''"""Decoder of contract v1 for the hot path. Generated from `model.py` by `make regen`; do not edit.
 
 A record that decodes here has every member but the four that a modeled record may leave out, each of the
 declared type; anything else is read again by the strict reader, which can say what is wrong and where.
@@ -57,13 +57,13 @@ def _models() -> Iterator[type[BaseModel]]:
 
 
 def render() -> str:
-    """Text of `_v1_decoder.py`."""
+    """Text of `_decoder.py`."""
     parts = [_HEADER]
     shape = []
     for model in _models():
         lines = [
             f"\n\nclass {model.__name__}(Struct, frozen=True, forbid_unknown_fields=True, gc=False):",
-            f'    """Layout of `kvint2eval.contract.v1.{model.__name__}`."""\n',
+            f'    """Layout of `kvint2eval.contract.v1.model.{model.__name__}`."""\n',
         ]
         members = []
         optional = model is v1.Metrics

@@ -1,4 +1,4 @@
-"""Writes the decoder of contract v2, `kvint2eval/contract/_v2_decoder.py`, from the pydantic models."""
+"""Writes the decoder of contract v2, `kvint2eval/contract/v2/_decoder.py`, from the pydantic models."""
 
 import types
 import typing
@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from kvint2eval.contract import v2
+from kvint2eval.contract.v2 import model as v2
 
-_HEADER = '''"""Decoder of contract v2. Generated from `v2.py` by `make regen`; do not edit.
+_HEADER = '''"""Decoder of contract v2. Generated from `model.py` by `make regen`; do not edit.
 
 `SHAPE` is the same layout as a table for the strict reader: per object the member, its kind, its class or the
 class of its rows, and whether it may be null.
@@ -65,7 +65,7 @@ def _models(model: type[BaseModel], found: dict[str, type[BaseModel]]) -> None:
 
 
 def render() -> str:
-    """Text of `_v2_decoder.py`."""
+    """Text of `_decoder.py`."""
     found: dict[str, type[BaseModel]] = {}
     _models(v2.Record, found)
     parts = [_HEADER]
@@ -74,7 +74,7 @@ def render() -> str:
         hints = typing.get_type_hints(model)
         parts.append(
             f"\n\nclass {model.__name__}(Struct, frozen=True, forbid_unknown_fields=True, gc=False):\n"
-            f'    """Layout of `kvint2eval.contract.v2.{model.__name__}`."""\n\n'
+            f'    """Layout of `kvint2eval.contract.v2.model.{model.__name__}`."""\n\n'
         )
         shape.append(f"    {model.__name__}: {{")
         for name in model.model_fields:

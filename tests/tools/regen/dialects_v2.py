@@ -8,7 +8,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from kvint2eval.contract.dialects import DIALECTS, KEY_GRANULARITIES
+from kvint2eval.contract.v2.registry import DIALECTS, KEY_GRANULARITIES
 from tests.tools.regen.edits_v2 import reclaimed
 from tests.tools.regen.vector_v2 import sealed, storage, vector
 

@@ -1,6 +1,6 @@
 """The pins files of testdata/pins."""
 
-from kvint2eval.digest import sha256_hex
+from kvint2eval.files.digest import sha256_hex
 from tests.tools.regen import published
 
 PINNED_TEXT = b"A stand-in for a pinned file: its text is hashed in LF form.\n"

@@ -6,8 +6,8 @@ The figures are facts of the publication; its witness digest, published with it,
 import json
 from typing import Any
 
-from kvint2eval.canonical import witness_v1
-from kvint2eval.contract.v1 import Record
+from kvint2eval.contract.v1.canonical import witness_v1
+from kvint2eval.contract.v1.model import Record
 
 PRODUCER = "b6c5b443791b6f9cc46dafcd2adbe9ea77d2e316c260ae1146b628beb05e5520"
 DRIFTED_PRODUCER = "653f025b233038a199476e1ed8d0b86f688c52a54b92df6abcdd2263470bae44"

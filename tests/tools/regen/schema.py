@@ -4,7 +4,8 @@ import json
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from kvint2eval.contract import v1, v2
+from kvint2eval.contract.v1 import model as v1
+from kvint2eval.contract.v2 import model as v2
 
 _COMMENT = (
     "The layout alone. JSON Schema takes 2.0 for an integer and cannot see duplicate members, negative zeros or "

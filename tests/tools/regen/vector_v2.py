@@ -9,9 +9,9 @@ import math
 import random
 from typing import Any
 
-from kvint2eval.canonical_v2 import witness_v2
-from kvint2eval.contract.dialects import DIALECTS
-from kvint2eval.digest import sha256_hex
+from kvint2eval.contract.v2.canonical import witness_v2
+from kvint2eval.contract.v2.registry import DIALECTS
+from kvint2eval.files.digest import sha256_hex
 from tests.tools.regen import interval
 
 NOBODY = "test vector, not a run"

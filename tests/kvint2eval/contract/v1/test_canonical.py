@@ -9,10 +9,11 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvint2eval.canonical import canonical_v1, canonical_v1_of_layout, es_number
-from kvint2eval.contract import decode_v1, read_v1
-from kvint2eval.contract.v1 import Record
-from kvint2eval.strictjson import decode_bytes, parse_text
+from kvint2eval.contract.v1.canonical import canonical_v1, canonical_v1_of_layout
+from kvint2eval.contract.v1.model import Record
+from kvint2eval.contract.v1.reader import decode_v1, read_v1
+from kvint2eval.strict_json.parse import decode_bytes, parse_text
+from kvint2eval.strict_json.rfc8785 import es_number
 from tests.helpers import RECORDS, SHARED, slow_canonical
 
 # RFC 8785, appendix B: IEEE bits and text.

@@ -4,8 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from kvint2eval import Record
-from kvint2eval.contract import ShapeFault, read_v1
-from kvint2eval.contract.read import describe
+from kvint2eval.contract.shape import ShapeFault
+from kvint2eval.contract.v1.reader import read_v1
+from kvint2eval.strict_json.describe import describe
 
 
 @pytest.mark.parametrize(

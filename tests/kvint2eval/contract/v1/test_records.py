@@ -8,8 +8,8 @@ import pytest
 from kvint2eval import adjudicate, read_pins
 from kvint2eval.codes import EXAMPLES, FINDINGS, REASONS, Reason
 from kvint2eval.codes.v1 import FINDINGS_V1, REASONS_V1
-from kvint2eval.diff import differences
-from kvint2eval.strictjson import decode_bytes, parse_text
+from kvint2eval.strict_json.diff import differences
+from kvint2eval.strict_json.parse import decode_bytes, parse_text
 from tests.helpers import RECORDS, TESTDATA, manifest
 from tests.tools.regen.artifacts import artifacts
 

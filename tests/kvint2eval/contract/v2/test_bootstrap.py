@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from kvint2eval.rules.bootstrap import MAX_TRIALS, index_bytes, paired_interval
+from kvint2eval.contract.v2.bootstrap import MAX_TRIALS, index_bytes, paired_interval
 from tests.tools.regen import interval
 
 

@@ -9,10 +9,10 @@ import pytest
 from kvint2eval import adjudicate
 from kvint2eval.cli import main
 from kvint2eval.errors import InputError, PolicyError, SigningError
-from kvint2eval.pins import parse_pins
-from kvint2eval.policy import read_policy
-from kvint2eval.root import Root
-from kvint2eval.sign import generate_key
+from kvint2eval.pins.pins import parse_pins
+from kvint2eval.pins.root import Root
+from kvint2eval.signing.keys import generate_key
+from kvint2eval.signing.policy import read_policy
 from tests.tools.regen.records_v2 import edited, text
 from tests.tools.regen.vector_v2 import claim, sealed, vector
 
@@ -109,7 +109,7 @@ def test_folder_that_cannot_be_written_ends_with_a_message(tmp_path, capsys, mon
     def refuse(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kvint2eval.files.write_whole", refuse)
+    monkeypatch.setattr("kvint2eval.files.atomic.write_whole", refuse)
     assert main(["sign", str(path), "--key", str(tmp_path / "key")]) == 2
     assert "No space left on device" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ import pytest
 
 from kvint2eval import adjudicate
 from kvint2eval.cli import main
-from kvint2eval.strictjson import MAX_RECORD_BYTES
+from kvint2eval.strict_json.parse import MAX_RECORD_BYTES
 from tests.helpers import ROOT, SHARED
 
 V1 = (ROOT / "testdata/records/v1/supported/l4-published.json").read_bytes()

@@ -7,7 +7,7 @@ import pytest
 
 from kvint2eval import adjudicate
 from kvint2eval.cli import main
-from kvint2eval.migrate import migrate_v1
+from kvint2eval.contract.v2.migrate import migrate_v1
 
 RECORDS = Path(__file__).resolve().parents[4] / "testdata/records"
 LIFTED = [
@@ -33,7 +33,7 @@ def test_skeleton_is_delegated(path, tmp_path, capsys):
     assert main(["migrate", str(path), "--output", str(target)]) == 0
     verdict = adjudicate(target.read_bytes())
     assert verdict.outcome == "delegate"
-    assert verdict.is_v2
+    assert verdict.contract == "v2"
     assert main(["migrate", str(path)]) == 0
     assert capsys.readouterr().out == target.read_text()
 

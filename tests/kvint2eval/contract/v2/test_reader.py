@@ -12,12 +12,12 @@ from pydantic import ValidationError
 
 from kvint2eval import adjudicate
 from kvint2eval.adjudication import read_subject
-from kvint2eval.adjudication_v2 import read_plain_v2
-from kvint2eval.canonical import canonical_json
-from kvint2eval.canonical_v2 import canonical_v2, canonical_v2_of_layout, witness_v2
-from kvint2eval.contract import v2
-from kvint2eval.contract.dialects import DIALECTS
-from kvint2eval.contract.read_v2 import decode_v2, read_v2
+from kvint2eval.contract.v2 import model as v2
+from kvint2eval.contract.v2.canonical import canonical_v2, canonical_v2_of_layout, witness_v2
+from kvint2eval.contract.v2.judge import read_plain_v2
+from kvint2eval.contract.v2.reader import decode_v2, read_v2
+from kvint2eval.contract.v2.registry import DIALECTS
+from kvint2eval.strict_json.rfc8785 import canonical_json
 from tests.tools.regen import fingerprint
 from tests.tools.regen.edits_v2 import EDITS
 from tests.tools.regen.records_v2 import edited, text
@@ -25,7 +25,7 @@ from tests.tools.regen.vector_v2 import vector
 
 ROOT = Path(__file__).resolve().parents[4]
 BASE = vector()
-SCHEMA = json.loads((ROOT / "kvint2eval/contract/v2.schema.json").read_text())
+SCHEMA = json.loads((ROOT / "kvint2eval/contract/v2/v2.schema.json").read_text())
 
 
 def test_layout_faults_are_those_of_schema_and_models():

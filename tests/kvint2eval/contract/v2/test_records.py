@@ -20,7 +20,9 @@ def test_record_gives_its_finding_and_no_other(row):
     verdict = campaign.judge(row)
     assert (verdict.outcome, verdict.reason) == (row["outcome"], row["reason"])
     assert (verdict.finding and verdict.finding.code) == row["finding"]
-    assert verdict.is_v2 == (row["reason"] not in ("KVINT2_MALFORMED_RECORD", "KVINT2_UNKNOWN_CONTRACT"))
+    assert (verdict.contract == "v2") == (
+        row["reason"] not in ("KVINT2_MALFORMED_RECORD", "KVINT2_UNKNOWN_CONTRACT")
+    )
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row["finding"]], ids=lambda row: row["path"])

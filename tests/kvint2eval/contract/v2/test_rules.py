@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from kvint2eval import adjudicate
-from kvint2eval.contract.read_v2 import decode_v2
-from kvint2eval.rules.recompute import mean, median, population_deviation
-from kvint2eval.rules.v2.claims import LEAST_TRIALS
-from kvint2eval.rules.v2.provenance import is_safe_path
-from kvint2eval.rules.v2.storage import expected_bytes
-from kvint2eval.rules.v2.subject import SubjectV2
+from kvint2eval.contract.v2.reader import decode_v2
+from kvint2eval.contract.v2.recompute import mean, median, population_deviation
+from kvint2eval.contract.v2.rules.claims import LEAST_TRIALS
+from kvint2eval.contract.v2.rules.storage import expected_bytes
+from kvint2eval.contract.v2.rules.subject import SubjectV2
+from kvint2eval.files.paths import is_safe_path
 from tests.tools.regen.edits_v2 import reclaimed
 from tests.tools.regen.records_v2 import edited, text
 from tests.tools.regen.vector_v2 import claim, sealed, vector

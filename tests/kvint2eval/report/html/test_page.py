@@ -13,7 +13,7 @@ from lxml import etree, html
 
 from kvint2eval import adjudicate, read_pins
 from kvint2eval.cli import main
-from kvint2eval.digest import sha256_hex
+from kvint2eval.files.digest import sha256_hex
 from kvint2eval.report import Source, Tally, safe
 from kvint2eval.report.html import HtmlPage
 from kvint2eval.report.html.section import AuditFinding, rests_on, section

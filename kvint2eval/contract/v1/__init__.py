@@ -1,0 +1,1 @@
+"""Contract v1: the first published layout, and what judges it."""

@@ -1,0 +1,23 @@
+"""Step 9: the witness digest is the record's own."""
+
+from kvint2eval.contract.v1.rules.provenance import malformed_digest
+from kvint2eval.contract.v1.rules.subject import Rule, Subject, finding
+from kvint2eval.files.digest import is_digest
+from kvint2eval.verdict import Finding
+
+__all__ = ["RULES"]
+
+
+def check_witness(subject: Subject) -> Finding | None:
+    """Step 9: `witness_sha256` is the digest of the record's canonical bytes."""
+    stated = subject.record.witness_sha256
+    if stated == subject.witness:
+        return None
+    if not stated:
+        return finding(subject, "witness-missing", "/witness_sha256", stated, f'"{subject.witness}"')
+    if not is_digest(stated):
+        return malformed_digest(subject, "witness-malformed", "/witness_sha256", stated)
+    return finding(subject, "witness-mismatch", "/witness_sha256", stated, f'"{subject.witness}"')
+
+
+RULES: tuple[Rule, ...] = (check_witness,)

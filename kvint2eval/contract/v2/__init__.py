@@ -1,0 +1,1 @@
+"""Contract v2: trials, claims and artifacts, and what judges them."""

@@ -1,0 +1,63 @@
+"""Step 14: bytes and bits per element follow from codes, metadata, windows and length."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from kvint2eval.contract.v2.recompute import is_close
+from kvint2eval.contract.v2.rules.recipe import ELEMENT_BITS
+from kvint2eval.contract.v2.rules.subject import RuleV2, SubjectV2, finding
+
+if TYPE_CHECKING:
+    from kvint2eval.contract.v2 import _decoder as layout
+    from kvint2eval.verdict import Finding
+
+__all__ = ["RULES", "expected_bytes"]
+
+
+def expected_bytes(subject: SubjectV2) -> dict[str, int]:
+    """Bytes that the recipe asks for on the workload, by the member of `storage` that states them.
+
+    Keys and values alike: the tokens outside the windows have `bits` a value and, a group, the dialect's scalars;
+    the tokens inside are stored as they are.
+    """
+    recipe, workload = subject.record.recipe, subject.record.workload
+    # Step 8 found the recipe complete.
+    dialect, window_dtype = cast("layout.Dialect", recipe.dialect), cast("str", recipe.window_dtype)
+    kept = min(workload.tokens, (recipe.sink_tokens or 0) + (recipe.recent_tokens or 0))
+    quantized = workload.tokens - kept
+    rows = 2 * workload.kv_heads
+    groups = workload.head_dimension // recipe.group_size
+    metadata_bits = dialect.metadata_scalars * ELEMENT_BITS[dialect.metadata_dtype]
+    return {
+        "codes_bytes": quantized * rows * -(-workload.head_dimension * recipe.bits // 8),
+        "metadata_bytes": quantized * rows * groups * metadata_bits // 8,
+        "window_bytes": kept * rows * workload.head_dimension * ELEMENT_BITS[window_dtype] // 8,
+    }
+
+
+def check_stored(subject: SubjectV2) -> Finding | None:
+    """Step 14: the stored bytes are those that the recipe asks for."""
+    storage = subject.measurements.storage
+    for name, allowed in expected_bytes(subject).items():
+        value = getattr(storage, name)
+        if value != allowed:
+            words = f"{allowed}, from length, heads, group size, metadata type and windows"
+            return finding("stored-bytes", f"/measurements/storage/{name}", value, words)
+    return None
+
+
+def check_bits_per_element(subject: SubjectV2) -> Finding | None:
+    """Step 14: bits per element are the stored bits over the elements of keys and values."""
+    storage, workload = subject.measurements.storage, subject.record.workload
+    stored = 8 * (storage.codes_bytes + storage.metadata_bytes + storage.window_bytes)
+    computed = stored / (2 * workload.tokens * workload.kv_heads * workload.head_dimension)
+    if is_close(storage.bits_per_element, computed):
+        return None
+    pointer = "/measurements/storage/bits_per_element"
+    return finding(
+        "bits-per-element", pointer, storage.bits_per_element, f"{computed!r}, from the stored bytes"
+    )
+
+
+RULES: tuple[RuleV2, ...] = (check_stored, check_bits_per_element)

@@ -1,0 +1,51 @@
+"""Step 16: the witness digest is the record's own, and its digests are those that are known from elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvint2eval.contract.v2.bind import bind_v2
+from kvint2eval.contract.v2.rules.subject import RuleV2, SubjectV2, finding
+from kvint2eval.files.digest import is_digest
+
+if TYPE_CHECKING:
+    from kvint2eval.verdict import Finding
+
+__all__ = ["RULES"]
+
+
+def check_witness(subject: SubjectV2) -> Finding | None:
+    """Step 16: `witness_sha256` is the digest of the record's RFC 8785 form without it."""
+    stated = subject.record.witness_sha256
+    if stated == subject.witness:
+        return None
+    allowed = f'"{subject.witness}"'
+    if not stated:
+        return finding("witness-missing", "/witness_sha256", stated, allowed)
+    if not is_digest(stated):
+        return finding("witness-malformed", "/witness_sha256", stated, "64 lower-case hexadecimal characters")
+    return finding("witness-mismatch", "/witness_sha256", stated, allowed)
+
+
+def check_bindings(subject: SubjectV2) -> Finding | None:
+    """Step 16: no digest differs from a pin that was given, nor from its file below a root that was given."""
+    if subject.pins is None and subject.root is None:
+        return None
+    subject.bindings, mismatch = bind_v2(subject.record, subject.pins, subject.root)
+    return mismatch
+
+
+def check_producer_allowed(subject: SubjectV2) -> Finding | None:
+    """Step 16: the policy that was given allows the record's producer."""
+    return (
+        None
+        if subject.trust is None
+        else subject.trust.check_producers(
+            (f"/artifacts/{index}/sha256", artifact.sha256)
+            for index, artifact in enumerate(subject.record.artifacts)
+            if artifact.role == "producer"
+        )
+    )
+
+
+RULES: tuple[RuleV2, ...] = (check_witness, check_bindings, check_producer_allowed)

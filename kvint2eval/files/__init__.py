@@ -1,0 +1,1 @@
+"""Files: safe paths, inputs, digests, atomic writes."""

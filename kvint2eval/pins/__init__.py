@@ -1,0 +1,1 @@
+"""Digests that are known from elsewhere than the record, and files below a root."""

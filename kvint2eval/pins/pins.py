@@ -1,0 +1,318 @@
+"""Pins: digests that are known from elsewhere than the record, and how far each of a record's digests is bound.
+
+A pins file is TOML:
+
+```toml
+format = "kvint2eval-pins/v1"
+
+[[artifact]]
+role = "artifact"                # artifact, recipe_artifact, model or runtime: objects of a record
+id = "my-producer"               # optional: the pin holds for records that name this id
+version = "2"                    # optional: and this version
+sha256 = "b6c5…5520"
+path = "producer/main.cu"        # relative to the pins file: rehashed on every run
+text = true                      # optional: hashed in LF form
+
+[[artifact]]
+role = "runtime"                 # id is runtime.kernel, version is runtime.version
+sha256 = "2a2a…6f2c"
+unbindable = "the compiled program stayed on the GPU node"
+```
+
+An artifact has either a path or the reason why its digest cannot be bound. With `tree` the path is a folder:
+
+```toml
+path = "producer"
+tree = ["*.py", "*.cu"]          # names of the files that count, at any depth
+text = true
+```
+
+Its digest is that of a listing: for each such file, in byte order of its path, its SHA-256, two spaces, its path
+from the pins file's folder, and a line end. With LF line ends that is what
+`find producer -name '*.py' -o -name '*.cu' | LC_ALL=C sort | xargs sha256sum | sha256sum` prints.
+
+The docs gate reads the same file. What it adds, `pages`, `[[place]]`, `[[figure]]` and the roles of
+`GATE_ROLES`, is described in `kvint2eval.gate.tables` and passed over here. The whole format has a JSON
+Schema, `pins.schema.json`.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kvint2eval.errors import InputError, PinsError
+from kvint2eval.files.digest import is_digest, open_regular, sha256_file, sha256_hex, sha256_text_file
+from kvint2eval.files.paths import resolve_inside
+from kvint2eval.pins.roles import GATE_ROLES, ROLES, ROLES_V2
+from kvint2eval.verdict import Binding, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = [
+    "FORMAT",
+    "PinnedArtifact",
+    "Pins",
+    "parse_artifacts",
+    "parse_pins",
+    "read_pins",
+    "read_tables",
+]
+
+FORMAT = "kvint2eval-pins/v1"
+
+_TABLES = ("format", "pages", "artifact", "place", "figure")
+
+MAX_PINS_BYTES = 1 << 20
+
+
+class PinnedArtifact(msgspec.Struct, frozen=True):
+    """One `[[artifact]]` table, with what hashing its file gave."""
+
+    role: str
+    """The object of a record that the pin holds for, or one of `GATE_ROLES`."""
+    sha256: str
+    """The pinned digest."""
+    id: str | None = None
+    """The id that a record must name for the pin to hold; None holds for all."""
+    version: str | None = None
+    """The version that a record must name for the pin to hold; None holds for all."""
+    path: str | None = None
+    """The file, relative to the pins file; None when the digest cannot be bound."""
+    text: bool = False
+    """Whether the file is hashed in LF form."""
+    tree: tuple[str, ...] = ()
+    """For a folder, the names of the files in its listing, as `fnmatch` takes them; empty for a file."""
+    unbindable: str | None = None
+    """Why the digest cannot be bound."""
+    file_sha256: str | None = None
+    """The file's digest, or that of the folder's listing; None where there is no such regular file."""
+
+    def holds_for(self, role: str, identity: str, version: str) -> bool:
+        """Whether the pin speaks of this object of a record."""
+        return (
+            self.role == role
+            and (self.id is None or self.id == identity)
+            and (self.version is None or self.version == version)
+        )
+
+
+class Pins(msgspec.Struct, frozen=True):
+    """The pins of one pins file."""
+
+    artifacts: tuple[PinnedArtifact, ...]
+    """Those that v1 records are held against, in the order of the file."""
+    artifacts_v2: tuple[PinnedArtifact, ...] = ()
+    """Those that v2 records are held against."""
+
+    def bind_digest(
+        self, role: str, identity: str, version: str, stated: str, pointer: str
+    ) -> tuple[Binding, Finding | None]:
+        """How far one digest of a record is bound, and its mismatch if it has one.
+
+        Parameters
+        ----------
+        role, identity, version
+            What the digest is of.
+        stated
+            The digest as the record states it.
+        pointer
+            JSON pointer of the digest.
+        """
+        pins = self.artifacts if role in ROLES else self.artifacts_v2
+        holding = [pin for pin in pins if pin.holds_for(role, identity, version)]
+        if not holding:
+            return Binding(role, stated, "declared", why="no pin names it"), None
+        pin = next((pin for pin in holding if pin.sha256 == stated), holding[0])
+        if pin.sha256 != stated:
+            why = f"pinned is {pin.sha256}"
+            finding = Finding("pin-mismatch", pointer, f'"{stated}"', f'"{pin.sha256}", as pinned')
+        elif pin.path is None:
+            return Binding(role, stated, "declared", why=pin.unbindable), None
+        elif pin.file_sha256 is None:
+            why = "the pinned file is missing"
+            finding = Finding(
+                "pinned-file-missing", pointer, f"no regular file {pin.path}", "the pinned file"
+            )
+        elif pin.file_sha256 != stated:
+            why = f"the file has {pin.file_sha256}"
+            finding = Finding(
+                "pinned-file-mismatch",
+                pointer,
+                f'{pin.path} with "{pin.file_sha256}"',
+                f'"{pin.sha256}", as pinned',
+            )
+        else:
+            return Binding(role, stated, "bound", pin.path), None
+        return Binding(role, stated, "mismatched", pin.path, why), finding
+
+
+def read_pins(path: str | os.PathLike[str]) -> Pins:
+    """Pins of a pins file, each file that it pins for a record rehashed.
+
+    Raises
+    ------
+    PinsError
+        The file cannot be read, or is not a pins file; the message says what was found, what is allowed, where.
+    """
+    tables, _ = read_tables(path)
+    try:
+        return parse_pins(tables, Path(path).parent)
+    except PinsError as error:
+        raise PinsError(f"pins file {path}: {error}") from error
+
+
+def read_tables(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
+    """Parsed TOML of a pins file, and its text.
+
+    Raises
+    ------
+    PinsError
+        The file cannot be read, or is not TOML.
+    """
+    try:
+        with os.fdopen(open_regular(path), "rb") as stream:
+            data = stream.read(MAX_PINS_BYTES + 1)
+    except InputError as error:
+        raise PinsError(f"pins file {error}") from error
+    if len(data) > MAX_PINS_BYTES:
+        raise PinsError(f"pins file {path}: found more than {MAX_PINS_BYTES} bytes, allowed: at most that")
+    try:
+        text = data.decode()
+        return tomllib.loads(text), text
+    except UnicodeDecodeError as error:
+        raise PinsError(f"pins file {path}: found a byte that is not UTF-8 at {error.start}") from error
+    except RecursionError as error:
+        raise PinsError(f"pins file {path}: found tables nested too deep") from error
+    except tomllib.TOMLDecodeError as error:
+        raise PinsError(f"pins file {path}: not TOML: {error}") from error
+
+
+def parse_pins(tables: Mapping[str, Any], root: Path) -> Pins:
+    """Pins of parsed TOML tables.
+
+    Parameters
+    ----------
+    tables
+        The top level of a pins file.
+    root
+        Folder that the paths are relative to.
+
+    Raises
+    ------
+    PinsError
+        A table, a key or a value is not allowed.
+    """
+    return Pins(parse_artifacts(tables, root, ROLES), parse_artifacts(tables, root, ROLES_V2))
+
+
+def parse_artifacts(
+    tables: Mapping[str, Any], root: Path, roles: tuple[str, ...]
+) -> tuple[PinnedArtifact, ...]:
+    """Artifacts of some roles; those of others are checked for their form and left out.
+
+    Parameters
+    ----------
+    tables, root
+        As for `parse_pins`.
+    roles
+        The roles whose files are hashed.
+
+    Raises
+    ------
+    PinsError
+        A table, a key or a value is not allowed.
+    """
+    if tables.get("format") != FORMAT:
+        raise PinsError(f'found format {tables.get("format")!r}, allowed: format = "{FORMAT}"')
+    unknown = sorted(set(tables).difference(_TABLES))
+    if unknown:
+        raise PinsError(f"found table {unknown[0]!r}, allowed: {', '.join(_TABLES)}")
+    entries = tables.get("artifact", [])
+    if not isinstance(entries, list) or not entries:
+        raise PinsError("found no artifact, allowed: one [[artifact]] table or more")
+    pins = []
+    for number, entry in enumerate(entries, 1):
+        try:
+            _require_artifact(entry)
+            if entry["role"] in roles:
+                pins.append(_pinned(entry, root))
+            elif "path" in entry:
+                resolve_inside(root, entry["path"])
+        except PinsError as error:
+            raise PinsError(f"artifact {number}: {error}") from error
+    return tuple(pins)
+
+
+_KEYS: dict[str, type] = {
+    "role": str,
+    "sha256": str,
+    "id": str,
+    "version": str,
+    "path": str,
+    "text": bool,
+    "tree": list,
+    "unbindable": str,
+}
+_ALLOWED = {str: "a text", bool: "true or false", list: "a list of file names"}
+
+
+def _require_artifact(entry: Any) -> None:
+    if not isinstance(entry, dict):
+        raise PinsError(f"found {entry!r}, allowed: a table")
+    for key, value in entry.items():
+        kind = _KEYS.get(key)
+        if kind is None:
+            raise PinsError(f"found key {key!r}, allowed: {', '.join(_KEYS)}")
+        is_list = isinstance(value, list)
+        names = value if is_list else [value]
+        if type(value) is not kind or not names or (is_list and not all(map(_is_name, names))) or value == "":
+            raise PinsError(f"found {key} = {value!r}, allowed: {_ALLOWED[kind]}")
+    role, sha256 = entry.get("role"), entry.get("sha256")
+    if role not in ROLES + GATE_ROLES:
+        raise PinsError(f"found role {role!r}, allowed: {', '.join(ROLES + GATE_ROLES)}")
+    if not isinstance(sha256, str) or not is_digest(sha256):
+        raise PinsError(f"found sha256 {sha256!r}, allowed: 64 lower-case hexadecimal characters")
+    if ("path" in entry) == ("unbindable" in entry):
+        both = "both" if "path" in entry else "neither"
+        raise PinsError(f"found {both} of path and unbindable, allowed: one of them")
+    for key in ("text", "tree"):
+        if entry.get(key) and "path" not in entry:
+            raise PinsError(f"found {key} without path, allowed: {key} only for a file or folder")
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and bool(name) and "/" not in name
+
+
+def _pinned(entry: Mapping[str, Any], root: Path) -> PinnedArtifact:
+    tree = tuple(entry.get("tree", ()))
+    return PinnedArtifact(**{**entry, "tree": tree}, file_sha256=_hash_pinned(entry, root, tree))
+
+
+def _hash_pinned(entry: Mapping[str, Any], root: Path, tree: tuple[str, ...]) -> str | None:
+    if "path" not in entry:
+        return None
+    target = resolve_inside(root, entry["path"])
+    compute = sha256_text_file if entry.get("text") else sha256_file
+    try:
+        return _hash_tree(target, entry["path"], tree, compute) if tree else compute(target)
+    except InputError:
+        return None
+
+
+def _hash_tree(folder: Path, name: str, tree: tuple[str, ...], compute: Callable[[Path], str]) -> str | None:
+    """Digest of a folder's listing; None where no file counts. A link among the files is refused like any other."""
+    files = {
+        f"{name.rstrip('/')}/{path.relative_to(folder).as_posix()}": path
+        for path in folder.rglob("*")
+        if any(fnmatchcase(path.name, pattern) for pattern in tree)
+    }
+    listing = "".join(f"{compute(files[one])}  {one}\n" for one in sorted(files, key=os.fsencode))
+    return sha256_hex(os.fsencode(listing)) if files else None

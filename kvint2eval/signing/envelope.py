@@ -1,0 +1,239 @@
+"""DSSE envelopes with an in-toto Statement about one record. No cryptography: what is signed, and how it is read.
+
+The Statement's subject is the record file, by its SHA-256. Its JSON is written once; those bytes are what is signed,
+what is verified and, afterwards, what is parsed.
+
+Sources: DSSE protocol and envelope (secure-systems-lab/dsse), in-toto Attestation Framework, Statement v1.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Any, NamedTuple
+
+from kvint2eval.errors import StrictJsonError
+from kvint2eval.files.digest import sha256_hex
+from kvint2eval.strict_json.describe import describe
+from kvint2eval.strict_json.parse import decode_bytes, parse_text
+from kvint2eval.strict_json.rfc8785 import canonical_json
+from kvint2eval.verdict import Finding
+
+__all__ = [
+    "PAYLOAD_TYPE",
+    "PREDICATE_TYPE",
+    "STATEMENT_TYPE",
+    "Envelope",
+    "EnvelopeFault",
+    "Signature",
+    "build_statement",
+    "check_statement",
+    "dump_envelope",
+    "parse_envelope",
+    "pre_authentication_encoding",
+]
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:kvint2eval:predicate:record:v1"
+
+_MAX_SIGNATURES = 64
+
+
+class Signature(NamedTuple):
+    """One signature of an envelope."""
+
+    keyid: str
+    """Which key it claims to be by; a hint, as DSSE has it."""
+    value: bytes
+    """The signature."""
+
+
+class Envelope(NamedTuple):
+    """A DSSE envelope."""
+
+    payload: bytes
+    """What was signed."""
+    payload_type: str
+    """How the payload is to be read."""
+    signatures: tuple[Signature, ...]
+    """Not verified by being here."""
+
+    @property
+    def signed_bytes(self) -> bytes:
+        """What the signatures are over."""
+        return pre_authentication_encoding(self.payload_type, self.payload)
+
+
+class EnvelopeFault(Exception):  # noqa: N818  # becomes a finding of the verdict
+    """An envelope that is refused.
+
+    Parameters
+    ----------
+    finding
+        Why. Its pointer is one into the envelope, not into the record.
+    """
+
+    def __init__(self, code: str, pointer: str, found: str, allowed: str) -> None:
+        super().__init__(f"{code}: found {found}, allowed: {allowed}")
+        self.finding = Finding(code, f"envelope:{pointer}", found, allowed)
+
+
+def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
+    """What DSSE signs: `DSSEv1`, then length and bytes of type and payload, separated by one space each.
+
+    Lengths are decimal and count bytes, not characters.
+    """
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def build_statement(name: str, record: bytes, contract_version: str) -> bytes:
+    """An in-toto Statement v1 about a record, in RFC 8785 form.
+
+    Parameters
+    ----------
+    name
+        Name of the record's file.
+    record
+        Its bytes.
+    contract_version
+        The contract that it names.
+    """
+    return canonical_json(
+        {
+            "_type": STATEMENT_TYPE,
+            "subject": [{"name": name, "digest": {"sha256": sha256_hex(record)}}],
+            "predicateType": PREDICATE_TYPE,
+            "predicate": {"contract_version": contract_version},
+        }
+    )
+
+
+def dump_envelope(envelope: Envelope) -> bytes:
+    """Text of an envelope: JSON on one line, base64 in the standard alphabet."""
+    members = {
+        "payload": base64.b64encode(envelope.payload).decode(),
+        "payloadType": envelope.payload_type,
+        "signatures": [
+            {"keyid": one.keyid, "sig": base64.b64encode(one.value).decode()} for one in envelope.signatures
+        ],
+    }
+    return canonical_json(members) + b"\n"
+
+
+def parse_envelope(data: bytes) -> Envelope:
+    """Envelope of its text.
+
+    Raises
+    ------
+    EnvelopeFault
+        The text is no DSSE envelope, its payload is no in-toto Statement by type, a text is not base64, or it
+        has no signature, one signature twice, or two of one key.
+    """
+    members = _closed(_parsed(data, ""), "", ("payload", "payloadType", "signatures"))
+    payload_type = members["payloadType"]
+    if payload_type != PAYLOAD_TYPE:
+        raise EnvelopeFault("envelope-payload-type", "/payloadType", describe(payload_type), PAYLOAD_TYPE)
+    rows = members["signatures"]
+    if not isinstance(rows, list) or len(rows) > _MAX_SIGNATURES:
+        allowed = f"an array of at most {_MAX_SIGNATURES} signatures"
+        raise EnvelopeFault("envelope-malformed", "/signatures", describe(rows), allowed)
+    if not rows:
+        raise EnvelopeFault("envelope-signatures-empty", "/signatures", "no signature", "at least one")
+    signatures = tuple(_signature(row, f"/signatures/{index}") for index, row in enumerate(rows))
+    _require_distinct(signatures)
+    return Envelope(_decoded(members["payload"], "/payload"), payload_type, signatures)
+
+
+def _parsed(data: bytes, pointer: str) -> Any:
+    code = "statement-malformed" if pointer else "envelope-malformed"
+    try:
+        return parse_text(decode_bytes(data))
+    except StrictJsonError as error:
+        raise EnvelopeFault(code, pointer, f"{error.code}: {error.found}", error.allowed) from error
+
+
+def _closed(members: Any, pointer: str, names: tuple[str, ...], code: str = "envelope-malformed") -> Any:
+    """Members of an object that has exactly these."""
+    if not isinstance(members, dict) or set(members) != set(names):
+        found = f"members {', '.join(map(repr, members))}" if isinstance(members, dict) else describe(members)
+        raise EnvelopeFault(code, pointer, found, f"an object with exactly {', '.join(names)}")
+    return members
+
+
+def _signature(row: Any, pointer: str) -> Signature:
+    members = _closed(row, pointer, ("keyid", "sig"))
+    keyid = members["keyid"]
+    if not isinstance(keyid, str):
+        raise EnvelopeFault("envelope-malformed", f"{pointer}/keyid", describe(keyid), "a string")
+    value = _decoded(members["sig"], f"{pointer}/sig")
+    if not value:
+        raise EnvelopeFault("envelope-signatures-empty", f"{pointer}/sig", "no bytes", "a signature")
+    return Signature(keyid, value)
+
+
+def _require_distinct(signatures: tuple[Signature, ...]) -> None:
+    values: set[bytes] = set()
+    keyids: set[str] = set()
+    for index, (keyid, value) in enumerate(signatures):
+        pointer = f"/signatures/{index}"
+        if value in values:
+            raise EnvelopeFault(
+                "envelope-signature-duplicate", pointer, "a signature that stands before", "each once"
+            )
+        if keyid in keyids:
+            raise EnvelopeFault("envelope-key-twice", pointer, describe(keyid), "one signature a key")
+        values.add(value)
+        keyids.add(keyid)
+
+
+def _decoded(text: Any, pointer: str) -> bytes:
+    """Bytes of a base64 text in one of the two alphabets, in the one form that encodes them."""
+    allowed = "padded base64, standard or URL-safe but not both"
+    if not isinstance(text, str):
+        raise EnvelopeFault("envelope-malformed", pointer, describe(text), "a string")
+    is_url_safe = "-" in text or "_" in text
+    try:
+        if is_url_safe and ("+" in text or "/" in text):
+            raise EnvelopeFault("envelope-base64", pointer, "both alphabets in one text", allowed)
+        decoded = base64.b64decode(text, altchars=b"-_" if is_url_safe else None, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise EnvelopeFault("envelope-base64", pointer, describe(text), allowed) from error
+    again = base64.urlsafe_b64encode(decoded) if is_url_safe else base64.b64encode(decoded)
+    if again.decode() != text:
+        raise EnvelopeFault("envelope-base64", pointer, "stray bits or missing padding", allowed)
+    return decoded
+
+
+def check_statement(payload: bytes, record: bytes) -> None:
+    """Raise unless a payload is an in-toto Statement v1 about these bytes.
+
+    Parameters
+    ----------
+    payload
+        A payload whose signatures were verified.
+    record
+        The record's bytes.
+
+    Raises
+    ------
+    EnvelopeFault
+        The payload is something else, or is about another file.
+    """
+    code = "statement-malformed"
+    names = ("_type", "subject", "predicateType", "predicate")
+    statement = _closed(_parsed(payload, "/payload"), "/payload", names, code)
+    for name, allowed in (("_type", STATEMENT_TYPE), ("predicateType", PREDICATE_TYPE)):
+        if statement[name] != allowed:
+            raise EnvelopeFault(code, f"/payload/{name}", describe(statement[name]), allowed)
+    subjects = statement["subject"]
+    if not isinstance(subjects, list) or len(subjects) != 1:
+        raise EnvelopeFault(code, "/payload/subject", json.dumps(subjects)[:60], "one subject, the record")
+    subject = _closed(subjects[0], "/payload/subject/0", ("name", "digest"), code)
+    digest = _closed(subject["digest"], "/payload/subject/0/digest", ("sha256",), code)["sha256"]
+    actual = sha256_hex(record)
+    if digest != actual:
+        pointer = "/payload/subject/0/digest/sha256"
+        raise EnvelopeFault("statement-subject", pointer, describe(digest), f"{actual}, the record's")

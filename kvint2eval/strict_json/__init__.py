@@ -1,0 +1,1 @@
+"""JSON: a strict parser, the RFC 8785 form, differences and descriptions of values."""
