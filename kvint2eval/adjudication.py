@@ -1,4 +1,4 @@
-"""Bytes of one record to a verdict: the numbered steps of the contract that it names, in order. No I/O.
+"""Adjudication of one record's bytes: the numbered steps of its contract, in order. No I/O.
 
 With a policy, the signatures over the bytes come before anything that the bytes hold. Then the version decides which
 contract judges: `kvint2eval.adjudication_v2` has the steps of v2. Those of docs/contract-v1.md, section 2, are; the

@@ -1,4 +1,4 @@
-"""How far the digests of a v2 record are bound: against pins, and against the files below a root."""
+"""Binding of a v2 record's digests: against pins, and against the files below a root."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Canonical bytes: what a witness digest is taken over.
+"""Canonical bytes of a v1 record: the input of its witness digest.
 
 v1 has a form of its own: compact JSON in declared order with an empty witness. The C encoder of msgspec writes
-it, and the few places where its layout differs from ECMAScript's are mended in the text: writing each number
+it, and the few places where its layout differs from ECMAScript's are fixed in the text: writing each number
 from Python would take ten times as long. `canonical_json` writes the RFC 8785 form of any value;
 `kvint2eval.canonical_v2` writes the same for a whole v2 record, faster.
 """

@@ -1,4 +1,4 @@
-"""Writing files: to a temporary name beside the target, then renamed, so that no reader sees half of one."""
+"""Atomic file writes: to a temporary name beside the target, then renamed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["write_whole"]
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all.
+    """Write a file atomically: readers see the old file or the whole new one.
 
     Parameters
     ----------

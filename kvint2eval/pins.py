@@ -1,4 +1,4 @@
-"""Pins: digests that are known from elsewhere than the record, and how far each of a record's digests is bound.
+"""Pins: digests known from elsewhere than the record, and the binding of a record's digests to them.
 
 A pins file is TOML:
 
@@ -79,9 +79,9 @@ ROLES_V2 = ("producer", "paper", "kernel-source", "kernel", "weights", "file")
 """The roles of a v2 record's artifacts."""
 
 GATE_ROLES = ("record", "producer", "kernel-source", "kernel", "weights", "paper", "file")
-"""What else may be pinned: the docs gate holds it; of these, adjudication holds the roles of v2 records.
+"""Further roles of pins: the docs gate checks all of them, adjudication those of v2 records.
 
-The list is closed. A misspelt role would otherwise be a pin that nobody holds.
+The list is closed: a misspelt role would be a pin that is never checked.
 """
 
 _TABLES = ("format", "pages", "artifact", "place", "figure")
@@ -126,9 +126,9 @@ class Pins(msgspec.Struct, frozen=True):
     """The pins of one pins file."""
 
     artifacts: tuple[PinnedArtifact, ...]
-    """Those that v1 records are held against, in the order of the file."""
+    """Those that v1 records are compared with, in the order of the file."""
     artifacts_v2: tuple[PinnedArtifact, ...] = ()
-    """Those that v2 records are held against."""
+    """Those that v2 records are compared with."""
 
     def bind(self, record: layout.Record) -> tuple[tuple[Binding, ...], Finding | None]:
         """How far each digest of a record is bound, and the first that is mismatched.

@@ -1,4 +1,4 @@
-"""Step 9: the witness digest is the record's own."""
+"""Step 9: the witness digest matches."""
 
 from kvint2eval.digest import is_digest
 from kvint2eval.rules.provenance import malformed_digest
