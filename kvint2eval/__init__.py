@@ -1,4 +1,4 @@
-"""Adjudicates evaluation records of 2-bit KV-cache schemes.
+"""Adjudication of evaluation records of 2-bit KV-cache schemes.
 
 >>> from pathlib import Path
 >>> from kvint2eval import adjudicate

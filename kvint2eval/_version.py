@@ -1,3 +1,3 @@
-"""The one place of the version number."""
+"""The version number, written here alone."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""What a code means: the text of `kvint2eval explain` and of the code index."""
+"""Explanations of codes: the text of `kvint2eval explain` and of the code index."""
 
 from kvint2eval.codes import EXAMPLES, FINDINGS, REASONS, FindingCode, Reason
 from kvint2eval.gate.codes import GATE_FINDINGS
@@ -21,11 +21,11 @@ def explain(code: str) -> str | None:
             f"  {finding.meaning}\n\n"
             f"  decides  step {finding.step}{_of(finding)}: {REASONS[finding.reason].outcome} / {finding.reason}\n"
             f"  example  {EXAMPLES[code]}\n"
-            f"  mend     {finding.mend}\n"
+            f"  fix      {finding.mend}\n"
         )
     gate = GATE_FINDINGS.get(code)
     if gate is not None:
-        return f"{code}\n  {gate.meaning}\n\n  decides  the docs gate: no success\n  mend     {gate.mend}\n"
+        return f"{code}\n  {gate.meaning}\n\n  decides  the docs gate: no success\n  fix      {gate.mend}\n"
     if code.upper() not in set(Reason):
         return None
     reason = Reason(code.upper())
@@ -34,7 +34,7 @@ def explain(code: str) -> str | None:
     lines = [reason, f"  {meaning.meaning}", "", f"  outcome  {meaning.outcome}"]
     if findings:
         lines.append(f"  example  {findings[0]}: {EXAMPLES[findings[0]]}")
-    lines.append(f"  mend     {meaning.mend}")
+    lines.append(f"  fix      {meaning.mend}")
     if findings:
         lines += ["", "  findings that give it:"]
         lines += [f"    {name:32} {FINDINGS[name].meaning}" for name in findings]

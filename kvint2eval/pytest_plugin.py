@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type="args",
         default=[],
     )
-    parser.addini("kvint2eval_pins", "pins file to hold the records' digests against", default="")
+    parser.addini("kvint2eval_pins", "pins file to compare the records' digests with", default="")
     parser.addini("kvint2eval_root", "folder that the paths of v2 records are relative to", default="")
     parser.addini("kvint2eval_policy", "policy file: whose signatures every record needs", default="")
 

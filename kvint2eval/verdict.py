@@ -1,4 +1,4 @@
-"""What adjudication returns, and all that reporters see."""
+"""Verdict types: the result of adjudication, and the input of all reporters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def mend(self) -> str:
-        """How to mend the record, one sentence."""
+        """How to fix the record, one sentence."""
         return FINDINGS[self.code].mend
 
 

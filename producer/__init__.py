@@ -1,4 +1,4 @@
-"""Makes evaluation records of 2-bit KV-cache schemes, and runs published ones again."""
+"""Evaluation records of 2-bit KV-cache schemes: making them, and running published ones again."""
 
 import os
 

@@ -55,9 +55,11 @@ def add(commands: Subcommands) -> None:
         "junit: JUnit XML; github: annotations and step summary (default: text)",
     )
     command.add_argument(
-        "--accept-delegate", action="store_true", help="exit 0 when nothing worse than delegate was met"
+        "--accept-delegate", action="store_true", help="exit 0 when the worst outcome is delegate"
     )
-    command.add_argument("--output", metavar="FILE", help="write the verdicts to FILE, whole or not at all")
+    command.add_argument(
+        "--output", metavar="FILE", help="write the verdicts to FILE, which is replaced as a whole"
+    )
     command.add_argument("--lines", action="store_true", help="every input holds one record a line")
     command.add_argument(
         "--jobs",

@@ -1,4 +1,4 @@
-"""What the subcommands share."""
+"""Options, errors and readers that several subcommands share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  
 
 
 class CannotJudge(Exception):  # noqa: N818  # ends the command with a message; not an error of the package
-    """A fault that is the user's to mend: the command says it and ends with exit code 2."""
+    """A fault that the user can fix: the command says it and ends with exit code 2."""
 
 
 def complain(message: str) -> None:
@@ -63,9 +63,9 @@ def add_command(
 
 
 def add_what_holds(command: argparse.ArgumentParser) -> None:
-    """Add the options for what records are held against: pins, root and policy."""
+    """Add the options that say what records are compared with: pins, root and policy."""
     command.add_argument(
-        "--pins", metavar="FILE", help="pins file (TOML) to hold the records' digests against"
+        "--pins", metavar="FILE", help="pins file (TOML) to compare the records' digests with"
     )
     command.add_argument(
         "--root",

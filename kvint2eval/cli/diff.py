@@ -1,4 +1,4 @@
-"""`kvint2eval diff`: what differs between two records."""
+"""`kvint2eval diff`: the differences between two records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kvint2eval explain`: what a code means."""
+"""`kvint2eval explain`: the meaning of a code, an example, and the fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add(commands: Subcommands) -> None:
     command = add_command(
         commands,
         "explain",
-        "Explain a code: what it means, an example, and how to mend it.",
+        "Explain a code: what it means, an example, and how to fix it.",
         run,
         "CODE is a reason (KVINT2_...) or a finding. Without a code, all are listed.",
     )

@@ -1,4 +1,4 @@
-"""`kvint2eval gate`: hold what pages publish against files and records."""
+"""`kvint2eval gate`: published digests and figures compared with files and records."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def add(commands: Subcommands) -> None:
     command = add_command(
         commands,
         "gate",
-        "Hold the digests and figures that pages publish against files and records.",
+        "Compare the digests and figures that pages publish with files and records.",
         run,
         "PATH is a Markdown page, or a folder of them (*.md, at any depth), gated beside the pages that the pins\n"
         "file names. docs/gate.md describes the pins file.\n\n"
         "Exit code 0 when everything holds, 1 when something does not, 2 when nothing is bound or the pins file\n"
-        "cannot be used. Without --update nothing is ever written but the report.",
+        "cannot be used. Without --update only the report is written.",
     )
     command.add_argument("paths", nargs="*", metavar="PATH", help="page, or folder of pages")
     command.add_argument(
@@ -52,7 +52,9 @@ def add(commands: Subcommands) -> None:
         help="text for people; jsonl: one binding a line; sarif: SARIF 2.1.0; junit: JUnit XML; "
         "github: annotations and step summary (default: text)",
     )
-    command.add_argument("--output", metavar="FILE", help="write the report to FILE, whole or not at all")
+    command.add_argument(
+        "--output", metavar="FILE", help="write the report to FILE, which is replaced as a whole"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -77,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     print(f"kvint2eval gate: {_sentence(tally)}", file=sys.stderr)
     if arguments.update and tally.unsupported:
-        print("kvint2eval gate: what --update left is to be mended by hand", file=sys.stderr)
+        print("kvint2eval gate: what --update left has to be fixed by hand", file=sys.stderr)
     # Readers of SARIF take another exit code for a failure of the tool itself.
     return 1 if tally.unsupported and arguments.format != "sarif" else 0
 
@@ -155,7 +157,7 @@ def _write_fault(report: GateReport, message: str, descriptor: int) -> Tally:
 
 
 def _issues(binding: Binding, pins: str) -> list[Issue]:
-    """Issues of a binding, the command that mends them as the user would type it."""
+    """Issues of a binding, the command that fixes them as the user would type it."""
     from kvint2eval.report.issue import of_gate  # noqa: PLC0415
 
     issues = [of_gate(finding) for finding in binding.findings]
@@ -165,7 +167,7 @@ def _issues(binding: Binding, pins: str) -> list[Issue]:
 
     command = f"gate --update --pins {shlex.quote(pins)}"
     return [
-        one._replace(rows=(*one.rows[:-1], ("mend", one.rows[-1][1].replace("gate --update", command))))
+        one._replace(rows=(*one.rows[:-1], ("fix", one.rows[-1][1].replace("gate --update", command))))
         for one in issues
     ]
 

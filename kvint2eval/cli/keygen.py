@@ -1,4 +1,4 @@
-"""`kvint2eval keygen`: make a key pair that signs records."""
+"""`kvint2eval keygen`: a new key pair that signs records."""
 
 from __future__ import annotations
 

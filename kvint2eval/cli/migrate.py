@@ -23,10 +23,10 @@ def add(commands: Subcommands) -> None:
         "Lift a v1 record into a skeleton of v2.",
         run,
         "The skeleton has null for all that v1 does not say, no trials and no claims, and is delegated: a run has to\n"
-        "give them. A v1 record that is unsupported is not lifted.",
+        "give them. A v1 record that is unsupported is refused.",
     )
     command.add_argument("record", metavar="RECORD", help="a file with one v1 record")
-    command.add_argument("--output", metavar="FILE", help="write to FILE, whole or not at all")
+    command.add_argument("--output", metavar="FILE", help="write to FILE, which is replaced as a whole")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Where the output goes: standard output, or a file that appears whole or not at all; and the formats for CI."""
+"""Output targets: standard output, or a file that is replaced as a whole; and the formats for CI."""
 
 from __future__ import annotations
 

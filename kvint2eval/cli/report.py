@@ -32,7 +32,11 @@ def add(commands: Subcommands) -> None:
     )
     command.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, or - for standard input")
     command.add_argument(
-        "-o", "--output", metavar="FILE", required=True, help="write the page to FILE, whole or not at all"
+        "-o",
+        "--output",
+        metavar="FILE",
+        required=True,
+        help="write the page to FILE, which is replaced as a whole",
     )
     add_what_holds(command)
     command.add_argument(
@@ -50,7 +54,7 @@ def add(commands: Subcommands) -> None:
         help=f"records with a section of their own; the others have their row (default: {DETAILS})",
     )
     command.add_argument(
-        "--accept-delegate", action="store_true", help="exit 0 when nothing worse than delegate was met"
+        "--accept-delegate", action="store_true", help="exit 0 when the worst outcome is delegate"
     )
     command.add_argument("--lines", action="store_true", help="every input holds one record a line")
 
@@ -81,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     audits = {path: _read_audit(path) for path in arguments.audit}
     paths = [path for path in arguments.paths if path not in audits]
     inputs, errors = collect(paths, lines=arguments.lines)
-    # An audit that lies beside its record is no record.
+    # An audit beside its record is not a record.
     inputs = [one for one in inputs if one.path not in audits]
     for message in errors:
         complain(message)

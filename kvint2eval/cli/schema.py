@@ -23,7 +23,7 @@ def add(commands: Subcommands) -> None:
         "schema",
         "Print the JSON Schema of a contract.",
         run,
-        "The schema describes the layout. What it cannot say stands in docs/contract-v1.md, docs/contract-v2.md and,\n"
+        "The schema describes the layout. The rest is in docs/contract-v1.md, docs/contract-v2.md and,\n"
         "for the pins file, in docs/gate.md.",
     )
     command.add_argument(

@@ -1,4 +1,4 @@
-"""`kvint2eval sign`: vouch for a record."""
+"""`kvint2eval sign`: a signature for a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kvint2eval verify`: check the signatures of records, and nothing else."""
+"""`kvint2eval verify`: the signatures of records, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add(commands: Subcommands) -> None:
         "Check the signatures of records against a policy.",
         run,
         "Looks at the bytes of each record and at its envelope, RECORD.dsse; the record itself is not judged, and\n"
-        "the policy's producers are not held against it: kvint2eval adjudicate --policy does both.\n"
+        "is not compared with the policy's producers: kvint2eval adjudicate --policy does both.\n"
         "Exit code 0 when every record is trusted, 1 when one is not, 2 when one cannot be read. Needs the extra sign.",
     )
     command.add_argument("records", nargs="+", metavar="RECORD", help="a file with one record")

@@ -1,4 +1,4 @@
-"""Outcomes and reasons, and what is said of each reason and finding."""
+"""Types of the codes: outcomes, reasons and findings, with meaning and fix."""
 
 from enum import StrEnum
 from typing import NamedTuple

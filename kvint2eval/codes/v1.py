@@ -1,4 +1,4 @@
-"""The reasons and findings of contract v1, and those of step 0 and 1, which all contracts share."""
+"""Reasons and findings of contract v1, and those of steps 0 and 1, which all contracts share."""
 
 from kvint2eval.codes.kinds import FindingCode, Outcome, Reason, ReasonCode
 
@@ -10,12 +10,12 @@ REASONS_V1: dict[Reason, ReasonCode] = {
     Reason.SUPPORTED: ReasonCode(
         Outcome.SUPPORTED,
         "An observed CUDA record, complete and consistent, whose witness digest is its own.",
-        "Nothing to mend. A supported record is not a true one: run the producer's audit and rederive.",
+        "Nothing to fix. Supported does not mean true: run the producer's audit and rederive.",
     ),
     Reason.MALFORMED_RECORD: ReasonCode(
         _U,
         "The bytes are no JSON object that every reader understands alike, or a member has a wrong type or is unknown.",
-        "Mend the bytes at the place that the finding names.",
+        "Fix the bytes at the place that the finding names.",
     ),
     Reason.UNKNOWN_CONTRACT: ReasonCode(
         _U,
@@ -86,9 +86,7 @@ FINDINGS_V1: dict[str, FindingCode] = {
     "nested-too-deep": FindingCode(
         _MALFORMED, 0, "Objects and arrays nest deeper than 32.", "A record nests four deep; remove the rest."
     ),
-    "invalid-json": FindingCode(
-        _MALFORMED, 0, "The text is not JSON.", "Mend the syntax at the place given."
-    ),
+    "invalid-json": FindingCode(_MALFORMED, 0, "The text is not JSON.", "Fix the syntax at the place given."),
     "trailing-content": FindingCode(
         _MALFORMED,
         0,
@@ -128,7 +126,7 @@ FINDINGS_V1: dict[str, FindingCode] = {
     "not-an-object": FindingCode(_MALFORMED, 0, "The JSON value is not an object.", "Write one JSON object."),
     # Step 0, the members; judged after step 1, since another version may have another layout.
     "unknown-member": FindingCode(
-        _MALFORMED, 0, "The contract has no member of this name here.", "Remove it, or mend its spelling."
+        _MALFORMED, 0, "The contract has no member of this name here.", "Remove it, or fix its spelling."
     ),
     "wrong-type": FindingCode(
         _MALFORMED, 0, "A member has a wrong type.", "Write the type that is allowed; null is not a value."

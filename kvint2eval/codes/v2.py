@@ -1,4 +1,4 @@
-"""The reasons and findings that contract v2 adds, and those of signatures."""
+"""Reasons and findings that contract v2 adds, and those of signatures."""
 
 from kvint2eval.codes.kinds import FindingCode, Outcome, Reason, ReasonCode
 from kvint2eval.codes.trust import TRUST_ROWS
@@ -13,7 +13,7 @@ REASONS_V2: dict[Reason, ReasonCode] = {
     Reason.FINGERPRINT_MISMATCH: ReasonCode(
         _U,
         "The quantizer's fingerprint is not that of the dialect that the record names.",
-        "Name the dialect that ran, or mend the quantizer; kvint2eval-producer computes the fingerprint.",
+        "Name the dialect that ran, or fix the quantizer; kvint2eval-producer computes the fingerprint.",
     ),
     Reason.SEARCH_INCOMPLETE: ReasonCode(
         _U,
@@ -42,7 +42,7 @@ REASONS_V2: dict[Reason, ReasonCode] = {
     ),
     Reason.NULL_CHECK_FAILED: ReasonCode(
         _U,
-        "A rotation changes the output without any quantization: it is not undone.",
+        "A rotation changes the output although nothing is quantized: its inverse is missing or wrong.",
         "Check the order of signs and transform in the rotation of the output weights.",
     ),
     Reason.CACHE_NOT_EXERCISED: ReasonCode(

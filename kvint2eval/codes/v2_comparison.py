@@ -1,4 +1,4 @@
-"""Findings of contract v2 about what was measured: trials, summaries, soundness, storage and claims."""
+"""Findings of contract v2 about measurements: trials, summaries, soundness, storage and claims."""
 
 from kvint2eval.codes.kinds import Reason
 

@@ -1,4 +1,4 @@
-"""Findings of contract v2 about what was run: layout, recipe, provenance, search, queries and files."""
+"""Findings of contract v2 about the run: layout, recipe, provenance, search, queries and files."""
 
 from kvint2eval.codes.kinds import Reason
 
@@ -74,7 +74,7 @@ RECORD_ROWS: dict[str, tuple[Reason, int, str, str, str]] = {
         Reason.FINGERPRINT_MISMATCH,
         3,
         "The fingerprint is not the registered one of the dialect.",
-        "The quantizer that ran computes something else: mend it, or name what it computes.",
+        "The quantizer that ran computes something else: fix it, or name what it computes.",
         "codes rounded half up under a dialect that rounds half to even",
     ),
     "dimension-not-positive": (

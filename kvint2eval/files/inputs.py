@@ -1,4 +1,4 @@
-"""Finding and reading inputs: files, folders, JSON Lines in blocks. Nothing here judges.
+"""Discovery and reading of inputs: files, folders, JSON Lines in blocks. No adjudication.
 
 A file is opened once, must be regular, and is never read further than the limits allow. Symbolic links are
 refused, not followed: a verdict on a file is a verdict on the bytes that stand there.

@@ -1,4 +1,4 @@
-"""The docs gate: what a pins file binds, held against files, records and pages. Reads only, never writes."""
+"""Check of the docs gate: the bindings of a pins file compared with files, records and pages. Never writes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KEPT_RECORDS = 64
 
 
 class GateFinding(msgspec.Struct, frozen=True):
-    """What does not hold, with where, found, expected and how to mend it."""
+    """What does not hold, with where, found, expected and how to fix it."""
 
     code: str
     """One of `kvint2eval.gate.codes.GATE_FINDINGS`."""
@@ -52,7 +52,7 @@ class GateFinding(msgspec.Struct, frozen=True):
 
     @property
     def mend(self) -> str:
-        """How to mend it, one sentence with the command where there is one."""
+        """How to fix it, one sentence with the command where there is one."""
         return GATE_FINDINGS[self.code].mend
 
 
@@ -125,7 +125,7 @@ class Gate:
     pages
         Paths of the pages that are gated beside those that places and figures name.
     is_update
-        Whether a changed artifact counts as its new state: the places are then held against the digest of
+        Whether a changed artifact counts as its new state: the places are then compared with the digest of
         the file that stands there.
     """
 
@@ -274,7 +274,7 @@ def _digests(path: str, page: Page | str, allowed: set[str], pinned: set[str]) -
 
 
 def _held(kind: str, code: str, name: str, path: str, located: list[Located], expected: str) -> Binding:
-    """Binding of an anchored place, held against what must stand there."""
+    """Binding of an anchored place, compared with the text that must be there."""
     if len(located) != 1:
         lines = ", ".join(str(one.line) for one in located)
         finding = GateFinding(

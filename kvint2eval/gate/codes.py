@@ -1,4 +1,4 @@
-"""The closed list of what the docs gate can find. A published code keeps its spelling and its meaning."""
+"""Closed list of the docs gate's findings. A published code keeps its spelling and its meaning."""
 
 from typing import NamedTuple
 
@@ -18,11 +18,11 @@ GATE_FINDINGS: dict[str, GateCode] = {
     "file-changed": GateCode("A pinned file has another digest than the pins file states.", _UPDATE),
     "file-missing": GateCode(
         "A pinned file is gone or is no regular file.",
-        "Restore the file, mend the path in the pins file, or say there why its digest is unbindable.",
+        "Restore the file, fix the path in the pins file, or say there why its digest is unbindable.",
     ),
     "page-unreadable": GateCode(
         "A gated page is gone, is no regular file, or is not UTF-8.",
-        "Restore the page, or mend its path in the pins file.",
+        "Restore the page, or fix its path in the pins file.",
     ),
     "digest-differs": GateCode(
         "A page publishes another digest than the pinned one at a bound place.", _UPDATE
@@ -42,15 +42,15 @@ GATE_FINDINGS: dict[str, GateCode] = {
     "figure-differs": GateCode("A page shows another figure than its record holds.", _UPDATE),
     "pointer-missing": GateCode(
         "The record of a figure is unreadable, or holds nothing at the figure's JSON pointer.",
-        "Mend the pointer in the pins file, or restore the record.",
+        "Fix the pointer in the pins file, or restore the record.",
     ),
     "format-mismatch": GateCode(
         "The value in the record cannot be written in the figure's format.",
-        "Mend the format in the pins file: {} for a text, {:d} for an integer, {:.3f} and the like for a number.",
+        "Fix the format in the pins file: {} for a text, {:d} for an integer, {:.3f} and the like for a number.",
     ),
     "anchor-missing": GateCode(
         "The place that a binding names is not on the page.",
-        "Mend row, column, before, after or under in the pins file, or restore the page.",
+        "Fix row, column, before, after or under in the pins file, or restore the page.",
     ),
     "anchor-ambiguous": GateCode(
         "The place that a binding names is on the page more than once.",

@@ -1,4 +1,4 @@
-"""What a figure must read: the values at JSON pointers of a record, in a format.
+"""Expected text of a figure: the values at JSON pointers of a record, in a format.
 
 A number is rounded from the decimal digits of the record, half to even. Rounding its binary value would print
 19187.1855 as 19187.185 with three places, for the nearest binary64 lies just below, and no reader who rounds

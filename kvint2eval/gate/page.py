@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DIGEST", "Located", "Page"]
 
 DIGEST = re.compile(r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{64}(?![0-9A-Fa-f])")
-"""A 64-hex string. Upper case is found too, so that it cannot slip through; it is nobody's digest."""
+"""A 64-hex string. Upper case is found too, so that it cannot slip through; no file has such a digest."""
 
 # Markup that can stand inside a run of characters without being seen.
 _MARKUP = re.compile(r"<[^<>]*>|\]\([^()]*\)|[*_~`\\\[\]]")

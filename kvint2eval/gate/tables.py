@@ -1,4 +1,4 @@
-"""What the docs gate adds to a pins file: pages, places that publish digests, and figures.
+"""The docs gate's tables of a pins file: pages, places that publish digests, and figures.
 
 ```toml
 pages = ["README.md", "docs"]    # gated beside the pages that places and figures name

@@ -1,7 +1,7 @@
-"""`gate --update`: writes what the files and records say into the pages and the pins file.
+"""`gate --update`: pages and pins file rewritten to what files and records say.
 
 Pages are written before the pins file: its old digests are what an unanchored place is found by, so a run
-that was cut off can be repeated. What cannot be mended safely is left as it is, and the check that follows
+that was cut off can be repeated. What cannot be fixed safely is left as it is, and the check that follows
 says so.
 """
 
@@ -33,7 +33,7 @@ class _Edit(NamedTuple):
 
 
 def update(file: GateFile, pages: Iterable[str]) -> list[str]:
-    """Mend what can be mended, and give the paths of the files that were written.
+    """Fix what can be fixed, and return the paths of the files that were written.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Pins: digests that are known from elsewhere than the record, and how far each of a record's digests is bound.
+"""Pins: digests known from elsewhere than the record, and the binding of a record's digests to them.
 
 A pins file is TOML:
 
@@ -107,9 +107,9 @@ class Pins(msgspec.Struct, frozen=True):
     """The pins of one pins file."""
 
     artifacts: tuple[PinnedArtifact, ...]
-    """Those that v1 records are held against, in the order of the file."""
+    """Those that v1 records are compared with, in the order of the file."""
     artifacts_v2: tuple[PinnedArtifact, ...] = ()
-    """Those that v2 records are held against."""
+    """Those that v2 records are compared with."""
 
     def bind_digest(
         self, role: str, identity: str, version: str, stated: str, pointer: str

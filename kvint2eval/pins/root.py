@@ -1,4 +1,4 @@
-"""The root that the paths of a v2 record are relative to: files are rehashed, never followed outside."""
+"""Files below the root of a v2 record's paths: rehashed, and never followed outside."""
 
 from __future__ import annotations
 

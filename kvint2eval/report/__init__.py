@@ -1,4 +1,4 @@
-"""Reports: pure functions of verdicts. All escaping of what a record holds is done here."""
+"""Reports: pure functions of verdicts, which escape all text of a record."""
 
 from kvint2eval.report.escape import safe
 from kvint2eval.report.model import Report, Tally

@@ -1,4 +1,4 @@
-"""Text that cannot forge a line of a log.
+"""Escaping of text, so that it cannot forge a line of a log.
 
 A record is written by anyone. Its strings, and the paths that lead to it, may hold line ends, terminal
 sequences, or what a CI system takes for a command. What leaves here is printable and stays on one line.

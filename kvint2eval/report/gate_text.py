@@ -1,4 +1,4 @@
-"""Findings of the docs gate for a person, and its checks as JSON, one a line."""
+"""Findings of the docs gate as text, and its checks as JSON, one a line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GATE_FORMAT = "kvint2eval-gate/v1"
 
 
 class GateText(GateReport):
-    """Nothing for what holds; for each finding where, found, expected and how to mend it."""
+    """Nothing for what holds; for each finding where, found, expected and how to fix it."""
 
     def checked(self, name: str, issues: Sequence[Issue]) -> bytes:  # noqa: ARG002
         """Lines of one binding."""

@@ -88,7 +88,7 @@ def _row(issue: Issue) -> str:
     place = safe(issue.path) + (f":{issue.line}" if issue.line is not None else "")
     found = dict(issue.rows)
     allowed = found.get("allowed") or found.get("expected", "")
-    cells = (issue.title, place, found["where"], found["found"], allowed, found["mend"])
+    cells = (issue.title, place, found["where"], found["found"], allowed, found["fix"])
     return "| " + " | ".join(map(_markdown, cells)) + " |"
 
 
@@ -115,7 +115,7 @@ def summary(title: str, sentence: str, rows: Iterable[bytes]) -> bytes:
     for number, row in enumerate(rows):
         if not number:
             parts.append(
-                b"\n| finding | place | where | found | allowed | mend |\n|---|---|---|---|---|---|\n"
+                b"\n| finding | place | where | found | allowed | fix |\n|---|---|---|---|---|---|\n"
             )
         size += len(row)
         if size > MAX_SUMMARY_BYTES:

@@ -1,4 +1,4 @@
-"""What went wrong, in the one shape that the formats for CI systems write: of a record, or of the docs gate."""
+"""Issues of a record or of the docs gate, in the one shape that the formats for CI systems write."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Issue(NamedTuple):
     """Outcome and code."""
     meaning: str
     rows: tuple[tuple[str, str], ...]
-    """Name and text: where, found, allowed or expected, mend."""
+    """Name and text: where, found, allowed or expected, fix."""
 
     @property
     def sentence(self) -> str:
@@ -61,7 +61,7 @@ def of_verdict(source: Source, verdict: Verdict) -> Issue | None:
         ("where", safe(finding.pointer) or "the whole input"),
         ("found", safe(finding.found)),
         ("allowed", safe(finding.allowed)),
-        ("mend", finding.mend),
+        ("fix", finding.mend),
     )
     return Issue(
         finding.code,
@@ -82,7 +82,7 @@ def of_gate(finding: GateFinding) -> Issue:
         ("where", safe(finding.where)),
         ("found", safe(finding.found)),
         ("expected", safe(finding.expected)),
-        ("mend", finding.mend),
+        ("fix", finding.mend),
     )
     title = f"docs gate: {finding.code}"
     is_open = False

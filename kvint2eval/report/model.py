@@ -1,4 +1,4 @@
-"""What every report is made of."""
+"""Types that all reporters share: Source, Tally, Report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts for a person: one line a record, and below it what decided, unless the record is supported."""
+"""Verdicts as text: one line a record, and below it the finding, unless the record is supported."""
 
 from __future__ import annotations
 
@@ -92,6 +92,6 @@ def _finding_lines(finding: Finding, source: Source) -> list[str]:
         ("where", ", ".join(places) or "the whole input"),
         ("found", safe(finding.found)),
         ("allowed", safe(finding.allowed)),
-        ("mend", finding.mend),
+        ("fix", finding.mend),
     ]
     return [f"    {name:8} {text}" for name, text in rows]

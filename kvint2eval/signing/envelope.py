@@ -1,4 +1,4 @@
-"""DSSE envelopes with an in-toto Statement about one record. No cryptography: what is signed, and how it is read.
+"""DSSE envelopes with an in-toto Statement about one record, built and read; no cryptography.
 
 The Statement's subject is the record file, by its SHA-256. Its JSON is written once; those bytes are what is signed,
 what is verified and, afterwards, what is parsed.

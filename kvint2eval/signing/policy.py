@@ -123,7 +123,7 @@ def read_policy(path: str | os.PathLike[str], now: datetime | None = None) -> Po
     path
         The file.
     now
-        The time that its end is held against; the present by default.
+        The time that its end is compared with; the present by default.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def parse_policy(tables: Mapping[str, Any], root: Path, now: datetime | None = N
     root
         Folder that the paths are relative to.
     now
-        The time that the policy's end is held against; the present by default.
+        The time that the policy's end is compared with; the present by default.
 
     Raises
     ------

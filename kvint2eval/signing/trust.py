@@ -1,4 +1,4 @@
-"""What a verified signature says of a record, for the steps after it."""
+"""The trust that a verified signature gives a record, for the steps after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between two records, by field."""
+"""Differences between two records, by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backends: where the work that grows with the number of tokens is done."""
+"""Backends: the work that grows with the number of tokens, on a CPU or a GPU."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a backend computes: the seam between the protocols and the machine.
+"""The interface of a backend: the seam between the protocols and the machine.
 
 A protocol (`producer.experiment.slice.protocol`) calls nothing but these methods for work that grows with the tokens.
 A GPU backend has the same methods over device arrays; queries and outputs cross the seam as NumPy arrays.
@@ -119,7 +119,7 @@ class Backend(Protocol):
     ) -> RotatedCache:
         """Return the cache with keys and values rotated.
 
-        `spare` is an earlier result for the same source that is needed no more: its memory is used again.
+        `spare` is an earlier result for the same source that is no longer needed: its memory is reused.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Where a float cache comes from: block by block, so that no computation needs all of it at once.
+"""Float KV caches, block by block, so that no computation needs all of one at once.
 
 A *block* is a run of consecutive tokens of all heads, stored channel-major with keys and values of a head
 side by side, (num_kv_heads, 2, head_dim, tokens): the CPU vectorises over tokens.

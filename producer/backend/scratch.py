@@ -1,4 +1,4 @@
-"""Memory for NumPy's inner loops: aligned arrays, arrays used again, and the ufunc buffer.
+"""Scratch memory of NumPy's inner loops: aligned arrays, arrays used again, and the ufunc buffer.
 
 None of this changes a value; it decides whether a pass over a tile runs from the cache or not.
 """

@@ -10,7 +10,7 @@ from producer.cli.common import (
     add_backend_options,
     add_command,
     backend_for,
-    read_judgeable,
+    read_repeatable,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(arguments: "argparse.Namespace") -> int:
             "the calibration, the same queries, clip optima inside the grid, better than zeros), and `rederive` runs "
             "them again with --calibration and --trace"
         )
-    record = read_judgeable(arguments)
+    record = read_repeatable(arguments)
     if record is None:
         return DELEGATE
     backend = backend_for(record, arguments)

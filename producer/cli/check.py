@@ -22,7 +22,7 @@ def add(commands: "Subcommands") -> None:
     command = add_command(
         commands,
         "check",
-        "Compute every summary and interval of a comparison again from its figures. Neither a model nor a trace is "
+        "Recompute every summary and interval of a comparison from its figures. Neither a model nor a trace is "
         "needed; whether the figures are those of a run is what `evaluate --against` says.",
         run,
     )

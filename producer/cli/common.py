@@ -1,4 +1,4 @@
-"""What the subcommands share."""
+"""Options, checks and readers that several subcommands share."""
 
 import argparse
 import json
@@ -22,9 +22,9 @@ __all__ = [
     "add_command",
     "backend_for",
     "complain",
-    "is_judgeable",
+    "has_run_to_repeat",
     "print_delegation",
-    "read_judgeable",
+    "read_repeatable",
 ]
 
 COULD_NOT_JUDGE = 2
@@ -124,7 +124,7 @@ class ProgressBar:
         print(f"\r\033[K[{bar}] {what}{end}", end="", file=sys.stderr, flush=True)
 
 
-def read_judgeable(arguments: argparse.Namespace) -> "Record | RecordV2 | None":
+def read_repeatable(arguments: argparse.Namespace) -> "Record | RecordV2 | None":
     """Return the record of a command, or None after printing that there is no run to repeat.
 
     Raises
@@ -135,7 +135,7 @@ def read_judgeable(arguments: argparse.Namespace) -> "Record | RecordV2 | None":
     from producer.record.reading import read_record_file
 
     record = read_record_file(arguments.record)
-    return record if is_judgeable(record, arguments) else None
+    return record if has_run_to_repeat(record, arguments) else None
 
 
 def backend_for(record: "Record | RecordV2", arguments: argparse.Namespace) -> "Backend":
@@ -156,7 +156,7 @@ def backend_for(record: "Record | RecordV2", arguments: argparse.Namespace) -> "
     return backend
 
 
-def is_judgeable(record: "Record | RecordV2", arguments: argparse.Namespace) -> bool:
+def has_run_to_repeat(record: "Record | RecordV2", arguments: argparse.Namespace) -> bool:
     """Return whether a record has a run to repeat; print the delegation where it has none."""
     from producer.record.reading import RecordV2
 

@@ -81,13 +81,13 @@ def add(commands: "Subcommands") -> None:
         "--state",
         type=Path,
         metavar="FILE",
-        help="with --model: keep every run that is done in this file, and make none again that it holds",
+        help="with --model: keep every finished run in this file, and skip the runs that it holds",
     )
     command.add_argument(
         "--against",
         type=Path,
         metavar="FILE",
-        help="a published output: say which of its figures these are not; exit code 1 if there are any",
+        help="a published output: list the figures that differ from it; exit code 1 if any does",
     )
     command.add_argument(
         "--tolerance",

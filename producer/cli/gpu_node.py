@@ -1,4 +1,4 @@
-"""What a GPU node does, from tests to records: ``python -m producer.cli.gpu_node --output FOLDER``.
+"""A GPU node's whole run, from tests to records: ``python -m producer.cli.gpu_node --output FOLDER``.
 
 The steps, each of which writes below the output folder:
 

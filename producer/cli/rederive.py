@@ -12,8 +12,8 @@ from producer.cli.common import (
     add_backend_options,
     add_command,
     backend_for,
-    is_judgeable,
-    read_judgeable,
+    has_run_to_repeat,
+    read_repeatable,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add(commands: "Subcommands") -> None:
     command = add_command(
         commands,
         "rederive",
-        "Compute again all that is deterministic in a record and compare field by field, a v2 record trial by trial. "
+        "Recompute all that is deterministic in a record and compare field by field, a v2 record trial by trial. "
         "Times, hardware and other artifacts' digests are only reported by a record, and are not compared. Records "
         "of a trace, one or a JSON Lines file of them, are run again from the traces that they name.",
         run,
@@ -54,7 +54,7 @@ def add(commands: "Subcommands") -> None:
     command.add_argument(
         "--remade",
         action="store_true",
-        help="of a record of a trace: traces and fitted files were made again, of the same model and texts; the "
+        help="of a record of a trace: traces and fitted files were rebuilt from the same model and texts; the "
         "errors of arms that were not trained are compared to 2 %%, and claims are judged on the new trials",
     )
     add_backend_options(command)
@@ -73,7 +73,7 @@ def run(arguments: "argparse.Namespace") -> int:
         or arguments.record.endswith(".jsonl")
     ):
         return _run_traces(arguments)
-    record = read_judgeable(arguments)
+    record = read_repeatable(arguments)
     if record is None:
         return DELEGATE
     backend = backend_for(record, arguments)
@@ -102,7 +102,7 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
     """Run records of a trace again."""
     from producer.errors import RecordError, SpecError
     from producer.experiment.trace.fitted_arms import read_arms
-    from producer.record.reading import read_record_file, read_record_lines, require_sound
+    from producer.record.reading import read_record_file, read_record_lines, require_not_unsupported
     from producer.record.rederive_remade import trained_arms
     from producer.record.rederive_trace import rederive_traces
     from producer.record.v2_trace import is_of_trace
@@ -113,13 +113,13 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
     records = read_record_lines(path) if path.endswith(".jsonl") else [read_record_file(path)]
     if not all(map(is_of_trace, records)):
         raise RecordError(
-            f"{path}: found a record of no trace, allowed: v2 records of a trace, with these options"
+            f"{path}: found a record that is not of a trace, allowed: v2 records of a trace, with these options"
         )
     if arguments.calibration is None or arguments.trace is None:
         raise SpecError(f"{path}: --calibration and --trace are needed: its records are of a trace")
     if arguments.remade:
-        require_sound(path)
-    judgeable = [record for record in records if is_judgeable(record, arguments)]
+        require_not_unsupported(path)
+    judgeable = [record for record in records if has_run_to_repeat(record, arguments)]
     if len(judgeable) != len(records):
         return DELEGATE
     processes = default_workers() if arguments.threads is None else arguments.threads

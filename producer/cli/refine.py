@@ -1,4 +1,4 @@
-"""What `fit` does with `--refine`."""
+"""The refinement step of `fit`: `fit --refine`."""
 
 import json
 import sys

@@ -38,7 +38,7 @@ def add(commands: "Subcommands") -> None:
     command = add_command(
         commands,
         "run",
-        "Run a protocol on a synthetic slice and write a record. Beside a v1 record stands RECORD.trials with "
+        "Run a protocol on a synthetic slice and write a record. With a v1 record comes RECORD.trials with "
         "what that contract has no member for: trials, clip curves, null checks and intervals. A v2 record holds "
         "them itself, and splits every trial's error into the part of the keys and that of the values.",
         run,

@@ -61,13 +61,13 @@ class Interval:
     Attributes
     ----------
     mean : float
-        Of the sample itself.
+        Mean of the observed differences (not of the resamples).
     low, high : float
         Percentile interval of the resampled means.
     level : float
         Nominal coverage.
     resamples, seed : int
-        With these the interval can be computed again.
+        Needed to recompute the interval.
     """
 
     mean: float

@@ -1,4 +1,4 @@
-"""What every quantizer dialect offers, and the record of its numerics."""
+"""The interface of a quantizer dialect, and the description of its numerics."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias

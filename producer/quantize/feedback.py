@@ -1,4 +1,4 @@
-"""Rounding with error feedback: codes that keep small what a reader sees of an error, not the error itself.
+"""Rounding with error feedback: codes that minimize the error a reader sees, not the error itself.
 
 A row z is stored as ẑ. What readers see of the error e = z - ẑ has the expected square e A eᵀ, A the covariance of the
 readers. Rounding each channel to its nearest level is best where A is a multiple of I. With

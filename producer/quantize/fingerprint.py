@@ -1,4 +1,4 @@
-"""The fingerprint of a quantizer dialect: a digest of what it makes of the golden inputs.
+"""Fingerprint of a quantizer dialect: the digest of its outputs on the golden inputs.
 
 One name is used in public for several computations, so a record carries this digest beside the name. It is taken
 with the quantizer that is then measured with. docs/dialects.md has the definition for a second implementation.

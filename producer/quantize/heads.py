@@ -1,4 +1,4 @@
-"""Quantization of the heads of a layer: a clip ratio for each, and error feedback where there is some."""
+"""Quantization of a layer's heads: a clip ratio for each, and error feedback where a scheme has it."""
 
 from typing import TYPE_CHECKING
 

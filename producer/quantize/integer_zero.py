@@ -1,4 +1,4 @@
-"""Affine codes with a whole zero point and half-even rounding: what QuaRot and RotateKV have in common."""
+"""Affine codes with a whole zero point and half-even rounding, shared by QuaRot and RotateKV."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,6 @@
-"""Steps that several dialects share: checks, groups, thresholds, rounding to a stored type.
+"""Steps shared by several dialects: checks, groups, thresholds, rounding to a stored type.
 
-A step says what it computes once; which steps a dialect takes, and in which order, stands in its module.
+A step documents its computation once; a dialect's module lists the steps that it takes, in order.
 """
 
 import math

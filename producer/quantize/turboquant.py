@@ -1,4 +1,4 @@
-"""TurboQuant as vLLM has it: norm and nearest Lloyd-Max level for keys, uniform with a minimum for values.
+"""TurboQuant as in vLLM: norm and nearest Lloyd-Max level for keys, uniform with a minimum for values.
 
 Source: vllm-project/vllm, PR #40194 and after. Keys are rotated by the plain Hadamard matrix, which is a rotation
 of its own here (`producer.transform`); a norm does not change under it but for rounding. Values are not rotated.

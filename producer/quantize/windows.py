@@ -1,4 +1,4 @@
-"""Which tokens of a cache stay unquantized: the sink and recent windows of OSCAR, and the residuals of KIVI."""
+"""Windows of unquantized tokens: OSCAR's sink and recent windows, and KIVI's residuals."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -91,7 +91,7 @@ def prefill_windows(prompt: int, sink: int, recent: int, chunk: int | None = Non
 
 
 def decode_windows(start: TokenCounts, recent: int, page: int = 8) -> "Iterator[TokenCounts]":
-    """Give OSCAR's counts after every decoded token, without end.
+    """Yield OSCAR's window sizes after each decoded token, indefinitely.
 
     Parameters
     ----------

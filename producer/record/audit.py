@@ -1,4 +1,4 @@
-"""Is a computation sound? Each finding is computed by running, and carries the number that shows it.
+"""Audit of a computation's soundness: each finding is computed by running, and carries the number that shows it.
 
 An audit looks at the *computation* that a record names, a slice and a protocol, and at what the record claims
 of it; it knows no record. Codes are stable: none changes its meaning and none is removed.
@@ -141,7 +141,7 @@ def _check_duplicates(evidence: _Evidence) -> Finding | None:
 
 
 def _check_selection(evidence: _Evidence) -> Finding | None:
-    """Run the selection again with the evaluation turned round: a sound one does not notice."""
+    """Repeat the selection with the evaluation reversed: a sound one gives the same candidate."""
     arms = evidence.result.arms
     calibration = [arm.curve.best_objective for arm in arms]
     evaluation = [arm.nmse_summary.mean for arm in arms]
@@ -193,7 +193,7 @@ def _check_clip(evidence: _Evidence) -> Finding | None:
         at_edge = arm.curve.objectives[arm.curve.ratios.index(last)]
         ratios: list[float] = []
         beyond: list[float] = []
-        # On until the objective rises again, so that the number tells how far off the edge was.
+        # On until the objective rises again, so that the number shows how far off the edge was.
         while more := next_ratios(ratios[-1] if ratios else last, run.protocol.clips):
             beyond += run.objectives(arm, more)
             ratios += more

@@ -1,4 +1,4 @@
-"""Which computation a record names, whatever its contract."""
+"""The slice and protocol that a v1 or v2 record names."""
 
 from typing import TYPE_CHECKING
 

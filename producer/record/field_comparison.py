@@ -1,4 +1,4 @@
-"""One field of a record beside its recomputed value."""
+"""Comparison of a record's field with its recomputed value."""
 
 from dataclasses import dataclass
 

@@ -19,7 +19,7 @@ __all__ = [
     "parse_record",
     "read_record_file",
     "read_record_lines",
-    "require_sound",
+    "require_not_unsupported",
     "verdict_words",
 ]
 
@@ -89,8 +89,8 @@ def read_record_lines(path: str) -> "list[Record | RecordV2]":
     return records
 
 
-def require_sound(path: str) -> None:
-    """Raise `RecordError` unless the adjudicator refuses no record of a file, one record or JSON Lines."""
+def require_not_unsupported(path: str) -> None:
+    """Raise `RecordError` if any record of a file, one record or JSON Lines, is unsupported."""
     with os.fdopen(open_regular(path), "rb") as stream:
         content = stream.read()
     lines = content.splitlines() if path.endswith(".jsonl") else [content]
@@ -98,7 +98,7 @@ def require_sound(path: str) -> None:
         outcome, code = verdict_words(line) if line.strip() else ("", "")
         if outcome == "unsupported":
             where = f"{path}, line {number}" if path.endswith(".jsonl") else path
-            raise RecordError(f"{where}: unsupported: {code}; allowed: a record that is not refused")
+            raise RecordError(f"{where}: unsupported: {code}; allowed: a supported or delegated record")
 
 
 def verdict_words(data: bytes) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Records of a trace beside a run from traces and fitted files that were made again, on another processor or later.
+"""Re-derivation from regenerated inputs: a record compared with a run whose traces and fits were rebuilt.
 
 Their bytes are others: a model's keys differ in the last bits, so eigenvectors do, and a value next to the edge of a
 code takes the other code. What a record says of an error comes out again within `REMADE_TOLERANCE` all the same, where
@@ -30,11 +30,11 @@ __all__ = ["REMADE_TOLERANCE", "REPORTED_REMADE", "compare_remade", "require_rem
 REMADE_TOLERANCE = 2e-2
 
 REPORTED_REMADE = (
-    "digests of traces, transforms and fitted files, which were made again",
+    "digests of traces, transforms and fitted files, which were rebuilt",
     "errors of the calibration but for the clip that they choose",
     *REPORTED,
 )
-"""What a run from traces and files that were made again does not give again."""
+"""Fields that a run from rebuilt traces and files cannot recompute."""
 
 # NMSE of an output of zeros.
 _ZERO = 1.0
@@ -98,7 +98,7 @@ def require_remade(
 
 
 def compare_remade(published: "RecordV2", again: "RecordV2") -> list[FieldComparison]:
-    """Return the comparisons of what comes out again from traces and files that were made again.
+    """Return the comparisons of a record's fields with a run from rebuilt traces and files.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def compare_remade(published: "RecordV2", again: "RecordV2") -> list[FieldCompar
     list of FieldComparison
         What `compare_v2` compares but for digests of transforms and the table of the clip search. Of trained arms only
         queries and denominators; where there are any, the selection among the others. Then, of each claim on errors,
-        whether it stands on the new trials, and its value: within `REMADE_TOLERANCE` of the baseline's error, or
+        whether it holds on the new trials, and its value: within `REMADE_TOLERANCE` of the baseline's error, or
         where an arm was trained within the width of the new interval.
     """
     trained = set(trained_arms(published))

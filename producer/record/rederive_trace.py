@@ -1,4 +1,4 @@
-"""Runs records of a trace again from the traces that they name, and says which figures come out."""
+"""Re-derivation of records of a trace from the traces that they name."""
 
 import math
 from typing import TYPE_CHECKING
@@ -49,13 +49,13 @@ def _sizes(stated: RecordV2, made: RecordV2) -> "Iterator[FieldComparison]":
 
 
 def _require_files(record: RecordV2, given: "Mapping[str, FittedArm]", *, remade: bool) -> None:
-    """Raise unless the file of every fitted arm is given, the very file where it is not made again."""
+    """Raise unless the file of every fitted arm is given, the very file where it was not rebuilt."""
     for name, digest in fitted_digests(record).items():
         found = given[name].sha256 if name in given else "none"
         if found == "none" or (found != digest and not remade):
-            made_again = " or one made again" if remade else ""
+            rebuilt = " or a rebuilt one" if remade else ""
             raise RecordError(
-                f"arm {name!r}: found {found} for its file, allowed: the file of SHA-256 {digest}{made_again}, "
+                f"arm {name!r}: found {found} for its file, allowed: the file of SHA-256 {digest}{rebuilt}, "
                 "with --fitted"
             )
 
@@ -109,7 +109,7 @@ def rederive_traces(
     progress : Progress
     fitted : mapping of str to FittedArm, optional
     remade : bool
-        Whether traces and files may be others than those that the records name by digest, made again of the same model
+        Whether traces and files may be others than those that the records name by digest, rebuilt from the same model
         and sequences; `producer.record.rederive_remade` says what is compared then.
 
     Raises

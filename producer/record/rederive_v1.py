@@ -1,6 +1,6 @@
-"""Computes again all that is deterministic in a record, and compares field by field.
+"""Re-derivation of v1 records: all that is deterministic is recomputed and compared field by field.
 
-Times, hardware and the digests of other artifacts cannot be computed again; they are only reported.
+Times, hardware and the digests of other artifacts cannot be recomputed; they are only reported.
 """
 
 from typing import TYPE_CHECKING
@@ -69,7 +69,7 @@ def compare_records(published: "Record", recomputed: "Record") -> list[FieldComp
             _compare(f"/metrics/{name}", getattr(theirs, name), getattr(ours, name), tolerance)
             for name in names
         ]
-    # The witness covers the times, so it is the record's own digest that is computed again.
+    # The witness covers the times, so it is the record's own digest that is recomputed.
     found.append(_compare("/witness_sha256", published.witness_sha256, witness_of(published)))
     return found
 

@@ -1,7 +1,7 @@
-"""Computes again, trial by trial, all that is deterministic in a v2 record, and says what the rest rests on.
+"""Re-derivation of v2 records, trial by trial, and the fields that cannot be recomputed.
 
 A figure is *re-derived* when this run gives it again, *recomputed* when it follows from other figures of the record
-(the adjudicator does that), and *only reported* when nothing can give it again: times and hardware.
+(the adjudicator does that), and *only reported* when it cannot be recomputed: times and hardware.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ REPORTED = (
     "environment",
     "digests of paper, kernels and weights",
 )
-"""What nothing can give again."""
+"""Fields that cannot be recomputed: times, environment, foreign digests."""
 
 # A null check is rounding noise: two runs agree when both are below the bound.
 _NULL_TOLERANCE = 1e-9
@@ -51,7 +51,7 @@ class Rederivation:
     Attributes
     ----------
     rederived : list of FieldComparison
-        Figures that were computed again.
+        Figures that were recomputed.
     recomputed, reported : tuple of str
         What the other figures rest on.
     means : dict of str to tuple of float, optional

@@ -1,4 +1,4 @@
-"""The side file of a record: what contract v1 has no member for. Its layout is in docs/producer-cli.md."""
+"""The sidecar of a v1 record: per-trial data that v1 has no fields for (layout: the producer's command page)."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The bridge to contract v2: what records of synthetic slices and of traces have in common, as JSON values."""
+"""Common parts of v2 records of synthetic slices and of traces, as JSON values."""
 
 import json
 import platform

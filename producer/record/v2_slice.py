@@ -1,4 +1,4 @@
-"""Builds v2 records of runs on synthetic slices, and says which computation such a record names."""
+"""Records of contract v2 of synthetic slices: built from a run, and the computation that one names."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any

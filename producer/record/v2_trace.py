@@ -1,4 +1,4 @@
-"""Builds v2 records of rotations compared on a trace, one a layer, and says which comparison such a record names."""
+"""Records of contract v2 of traces, one a layer: built from a comparison, and the comparison that one names."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Clip ratios chosen by KV head: each side's ratio is the one of a grid with the least calibration objective.
+"""Clip tuning by KV head: for each side, the ratio of a grid with the least calibration objective.
 
 The objectives are those that OptR trains with (its equations 14 and 16): for keys KL(p ‖ p̃) + ‖δy_K‖²/hidden_size,
 then for values ‖δy_V‖²/hidden_size under the weights of the keys so quantized; means over the last queries of every
@@ -59,7 +59,7 @@ def clip_grid(name: str) -> tuple[float, ...]:
 
 
 def lowest_clips(name: str, clips: tuple[float, ...]) -> list[int]:
-    """Return the heads whose ratio is the lowest of the grid that clips at all: theirs may be lower still."""
+    """Return the heads at the lower end of the grid; their optimum may lie below it."""
     lowest = min(ratio for ratio in clip_grid(name) if ratio > 0)
     return [head for head, ratio in enumerate(clips) if ratio == lowest]
 

@@ -1,4 +1,4 @@
-"""Fitted schemes as OSCAR rotation files, as far as those can say them."""
+"""Export of fitted schemes as OSCAR rotation files, as far as that format can hold them."""
 
 from typing import TYPE_CHECKING
 

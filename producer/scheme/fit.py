@@ -1,4 +1,4 @@
-"""Schemes fitted to the layers of a model, and what they do to its keys and values."""
+"""Fit of a scheme to a layer's calibration data."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Fits a scheme to all layers of a calibration trace."""
+"""Fit of a scheme to all layers of a calibration trace."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Fitted schemes in one file: the transforms of every layer, and what they were fitted to.
+"""Fitted schemes in one file: the transforms of every layer, and the data they were fitted to.
 
 A transform file (`producer.transform.transform_file`) whose metadata hold, as JSON, the scheme, the fingerprints of
 its dialects, the model by the digest of its weights, and the calibration sequences by digest, with their passages,

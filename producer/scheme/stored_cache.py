@@ -1,4 +1,4 @@
-"""One layer's cache as it is stored: packed codes, metadata and windows, and what reads it."""
+"""One layer's cache as stored: packed codes, metadata and windows, with its readers."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -102,7 +102,7 @@ class StoredLayer:
 
     @property
     def metadata_bytes(self) -> int:
-        """Bytes of scales and what stands beside them, counted from the arrays."""
+        """Bytes of scales and the other metadata, counted from the arrays."""
         return self.key.groups.metadata_bytes + self.value.groups.metadata_bytes
 
     @property

@@ -1,4 +1,4 @@
-"""What this machine is, for records and for `doctor`. What cannot be read is None, never a guess."""
+"""Facts of this machine for records and `doctor`; None where one cannot be read, never a guess."""
 
 import importlib.util
 import os

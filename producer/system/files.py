@@ -1,4 +1,4 @@
-"""Files that are there in full or not at all."""
+"""Atomic file writes: a reader sees the old file or the whole new one."""
 
 import contextlib
 import os

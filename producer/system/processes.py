@@ -1,8 +1,8 @@
-"""Work spread over the cores of a machine by forked processes.
+"""Forked worker processes that share work over the cores of a machine.
 
 Threads do not help here: between two NumPy operations a thread needs the interpreter's lock, and with operations of
 some ten microseconds the wait for it costs as much as the second core brings. A forked process shares the
-float cache with its parent without a copy and waits for nobody.
+float cache with its parent without a copy and never waits.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Progress of long work, told to a callback."""
+"""Progress of long work, reported to a callback."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""Reads tensors from files of ``torch.save`` without torch, and runs nothing that such a file holds.
+"""Tensors from files of ``torch.save``, read without torch and without running anything that a file holds.
 
 The files are ZIP archives with a pickle of the structure and one raw entry a storage. The pickle is read with a
 table of four allowed names; any other one is refused, as torch's own weights-only reading does.

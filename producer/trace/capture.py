@@ -1,4 +1,4 @@
-"""Captures a trace from a model, and proves first that what was captured is the model's attention."""
+"""Capture of a trace from a model, checked against the model's own attention and perplexity."""
 
 import hashlib
 import math

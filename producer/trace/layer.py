@@ -1,4 +1,4 @@
-"""One layer of one sequence, in the order of axes that everything inside uses."""
+"""Arrays of one layer and one sequence, in the order of axes that everything inside uses."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""A text of needles: keys with numbers in filler sentences, and questions at the end that ask for the numbers.
+"""Needle texts: keys with numbers in filler sentences, and questions at the end that ask for the numbers.
 
 In the manner of RULER's multi-key retrieval, made by the project's own generator from a seed, so that a digest names
 it. A model that reads its cache well repeats a number that it saw once, hundreds of tokens ago; what it predicts

@@ -1,4 +1,4 @@
-"""Covariances for balanced transforms, weighted by what attention reads.
+"""Covariances for balanced transforms, weighted by the attention that readers give.
 
 The expected effect of quantization errors on attention is a sum over pairs of a reader and a stored row, each with a
 weight (E35): F(P) = Σ w_ts (q_t P⁻¹ q_tᵀ)(k_s P k_sᵀ), P = M Mᵀ. It is convex along the geodesics of positive definite
@@ -58,16 +58,16 @@ class Pairs:
     rows: "Float64Array"
     weights: "Float32Array"
 
-    def terms(
+    def objective_and_weights(
         self, matrix: "Float64Array", inverse: "Float64Array"
     ) -> "tuple[float, Float64Array, Float64Array]":
         """Return F, the weight of every row and that of every reader, at a transform M (d, d) with its inverse."""
-        size = np.square(self.rows @ matrix).sum(axis=1)
-        reach = np.square(self.readers @ inverse.T).sum(axis=1)
+        row_norms = np.square(self.rows @ matrix).sum(axis=1)
+        reader_norms = np.square(self.readers @ inverse.T).sum(axis=1)
         # float32 like the weights, or each product would make a wide copy of them.
-        of_rows = (reach.astype(np.float32) @ self.weights).astype(np.float64)
-        of_readers = (self.weights @ size.astype(np.float32)).astype(np.float64)
-        return float(of_rows @ size), of_rows, of_readers
+        of_rows = (reader_norms.astype(np.float32) @ self.weights).astype(np.float64)
+        of_readers = (self.weights @ row_norms.astype(np.float32)).astype(np.float64)
+        return float(of_rows @ row_norms), of_rows, of_readers
 
 
 def weighted_balance(
@@ -138,10 +138,10 @@ def _balance(
 
 
 def _between(
-    one: "tuple[Float64Array, Float64Array]", other: "tuple[Float64Array, Float64Array]"
+    start: "tuple[Float64Array, Float64Array]", target: "tuple[Float64Array, Float64Array]"
 ) -> "tuple[Float64Array, Float64Array]":
     """Return M and M⁻¹ in the middle of the geodesic: M Mᵀ is the geometric mean, which balances P₀⁻¹ with P₁."""
-    inverse, end = one[1].T @ one[1], other[0] @ other[0].T
+    inverse, end = start[1].T @ start[1], target[0] @ target[0].T
     matrices, inverses, _ = balancing(inverse[None], end[None])
     return matrices[0], inverses[0]
 
@@ -153,7 +153,7 @@ def _weigh(
     d = matrix.shape[0]
     total, of_rows, of_readers = 0.0, np.zeros((d, d)), np.zeros((d, d))
     for part in pairs:
-        value, rows, readers = part.terms(matrix, inverse)
+        value, rows, readers = part.objective_and_weights(matrix, inverse)
         total += value
         of_rows += part.rows.T @ (part.rows * rows[:, None])
         of_readers += part.readers.T @ (part.readers * readers[:, None])

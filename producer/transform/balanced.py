@@ -1,4 +1,4 @@
-"""Balanced transforms: those whose two sides have one covariance, as in balanced truncation of linear systems.
+"""Balanced transforms: both sides have one covariance, as in balanced truncation of linear systems.
 
 A quantization error of k M reaches a logit through q M⁻ᵀ. Its expected square goes with
 tr(Mᵀ Σ_k M)·tr(M⁻¹ Σ_q M⁻ᵀ), which is least over all invertible M where both factors have one covariance (E30 … E33).

@@ -1,4 +1,4 @@
-"""What every rotation offers."""
+"""The interface of a rotation."""
 
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 

@@ -1,4 +1,4 @@
-"""Covariances that OSCAR rotations are made from, by KV head, in float64.
+"""Covariances that OSCAR's rotations are built from, by KV head, in float64.
 
 Targets are named as in OSCAR's files: `qqt` for keys and `sst` for values are its published ones, `ktk` and `vtv`
 the plain second moments. No target subtracts a mean.

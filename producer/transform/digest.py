@@ -1,4 +1,4 @@
-"""The digest of a rotation up to sign: R and -R have one."""
+"""Digest of a rotation up to sign: R and -R have the same one."""
 
 import hashlib
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The rotation that changes nothing: the baseline."""
+"""The identity rotation: the baseline."""
 
 from typing import TYPE_CHECKING
 

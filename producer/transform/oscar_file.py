@@ -61,9 +61,9 @@ def read_oscar_rotations(
 
     Notes
     -----
-    In files that were written here a probe tells a matrix that was transposed, or stands in the place of another layer
-    or side. In others nothing tells a transposed matrix, nor in v2, whose objective names none, the side;
-    `producer.transform.probe.diagonal_defect` does, given the covariance.
+    In files that were written here a probe detects a transposed matrix, and that of another layer or side. In
+    other files a transposed matrix goes unnoticed, and in v2, whose objective names no side, so does the wrong
+    side; `producer.transform.probe.diagonal_defect` detects both, given the covariance.
     """
     content = read_torch_file(path)
     if not isinstance(content, dict) or not isinstance(content.get("layers"), dict):
@@ -80,7 +80,7 @@ def read_oscar_rotations(
 def _composition(path: "Path", objective: Any, side: "Side") -> str:
     """Return the composition that an objective names; refuse an objective of the other side."""
     if objective == _PER_HEAD_OBJECTIVE:
-        # The name tells neither side nor composition.
+        # The name contains neither side nor composition.
         return ""
     match = re.fullmatch(r"([a-z]+)_([a-z0-9_]+)", objective) if isinstance(objective, str) else None
     if match is None:

@@ -1,4 +1,4 @@
-"""What can be told of a rotation beyond its orthogonality: a transpose is orthogonal too, and so is another's."""
+"""Probes that detect a transposed or misplaced matrix, which an orthogonality test cannot."""
 
 import math
 from typing import TYPE_CHECKING

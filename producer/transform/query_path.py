@@ -1,4 +1,4 @@
-"""What it costs that the transformed query is held in 16 bits: a transform stretches by its condition number."""
+"""Error of a transformed query held in 16 bits, which grows with the transform's condition number."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

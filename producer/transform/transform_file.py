@@ -3,8 +3,8 @@
 For every layer i and side s, ``key`` or ``value``, the tensors ``layer.i.s.matrix``, M, float32, shape (1 or
 num_kv_heads, d, d), rows are vectors; ``….inverse``, M⁻¹, where M is not orthogonal; ``….eigenvalues``, float64, where
 a covariance had some; ``….clips``, float64, shape (num_kv_heads,), for clip ratios by head; ``….probe``, x M of the
-probe vector, which is another one for every side, layer and head, so that it tells a matrix that was transposed or
-stands in another's place; ``….feedback``, float32, shape (num_kv_heads, d, d), unit upper triangular, where codes are
+probe vector, which differs by side, layer and head, so that it detects a matrix that was transposed or belongs to
+another layer or head; ``….feedback``, float32, shape (num_kv_heads, d, d), unit upper triangular, where codes are
 rounded with error feedback; and, where keys are centred, ``layer.i.key.mean``, μ, float32, shape (num_kv_heads, d). The
 metadata name the format, kinds and compositions, and hold a digest of all tensors; `producer.scheme.fitted_file` adds
 what they were fitted to.

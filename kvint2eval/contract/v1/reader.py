@@ -1,4 +1,4 @@
-"""Bytes or parsed members to the layout of contract v1.
+"""Decoding of a v1 record, from bytes or parsed members.
 
 Two readers with one result. `decode_v1` is the fast one: it takes a complete record in plain ASCII without
 escapes, which is what records are, and gives None for anything else. `read_v1` takes what the strict parser

@@ -1,7 +1,7 @@
 """RFC 8785 form of a v2 record, written by the C encoder of msgspec.
 
 The encoder sorts members and writes shortest digits, but lays some numbers out in another way than ECMAScript.
-Columns of numbers are encoded one by one, so that their text holds nothing but numbers and can be mended.
+Columns of numbers are encoded one by one, so that their text holds nothing but numbers and can be fixed.
 `kvint2eval.strict_json.rfc8785.canonical_json` is the plain form of the same; a property test holds the two equal.
 """
 

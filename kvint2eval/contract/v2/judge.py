@@ -1,4 +1,4 @@
-"""The steps of contract v2, in order, on a record of known layout. No I/O.
+"""The steps of contract v2, in order, on a decoded record. No I/O.
 
 The steps of docs/contract-v2.md; the first that decides wins:
 

@@ -1,4 +1,4 @@
-"""A v1 record as a skeleton of v2: what v1 does not say is null, and no trial is invented.
+"""Migration of a v1 record to a v2 skeleton: unknown members are null, and no trial is invented.
 
 The skeleton names what is to be run again; its outcome is `delegate`. Only what v1 states with the same meaning is
 carried over: the recipe's names and sizes, the envelope of the workload, the environment and the digests.

@@ -1,4 +1,4 @@
-"""Bytes or parsed members to the layout of contract v2.
+"""Decoding of a v2 record, from bytes or parsed members.
 
 Two readers with one result. `decode_v2` is the fast one; it gives None for any text that needs a closer look.
 `read_v2` takes what the strict parser made of such a text and says which member is at fault.

@@ -1,4 +1,4 @@
-"""What the contract knows by name: methods, constructions of rotations, and dialects with their fingerprints.
+"""Registry of contract v2: methods, constructions of rotations, and dialects with their fingerprints.
 
 A dialect is a complete computation. Its *fingerprint* is the SHA-256 of what it makes of the golden inputs
 (docs/contract-v2.md, "Fingerprint"); a producer computes it with its quantizer. A dialect enters the table with a

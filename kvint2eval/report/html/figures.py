@@ -1,4 +1,4 @@
-"""What a record holds that a reader wants to see, whatever its contract: rows, trials, clip curves, pins.
+"""Figures of a record for the page, for every contract: rows, trials, clip curves, pins.
 
 All of it is read from the canonical bytes of a verdict, so it is what was judged. Nothing here judges.
 """

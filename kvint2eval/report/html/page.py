@@ -93,9 +93,9 @@ class HtmlPage(Report):
     def _note(self, tally: Tally) -> str:
         note = (
             "<p>A verdict says that a record is complete and consistent, not that its figures are true. "
-            "<b>recomputed</b>: computed again here from the record. "
+            "<b>recomputed</b>: recomputed here from the record. "
             "<b>bound</b>: the file was there and rehashed equal. "
-            "<b>declared</b>: stated, no file to hold it against. <b>only reported</b>: nothing here can show it.</p>"
+            "<b>declared</b>: stated, no file to compare it with. <b>only reported</b>: it cannot be checked here.</p>"
         )
         if tally.records > self._details:
             note += (

@@ -1,4 +1,4 @@
-"""One record on the page: its verdict, what that rests on, the candidate table, the plots, what it states."""
+"""One record on the page: verdict, basis, candidate table, plots, and the fields it states."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def text(value: str) -> str:
 
 
 def badge(outcome: Outcome) -> str:
-    """Outcome as a word with a sign, so that it does not hang on its colour."""
+    """Outcome as a word with a sign, so that it does not depend on its colour."""
     return (
         f'<span class="badge {outcome}"><span aria-hidden="true">{_SYMBOLS[outcome]}</span> {outcome}</span>'
     )
@@ -102,7 +102,7 @@ def rests_on(verdict: Verdict) -> list[tuple[str, str, str]]:
     if verdict.signers is not None:
         rows.append(("signatures", "verified", f"keys {', '.join(verdict.signers)}"))
     if verdict.bindings is None:
-        rows.append(("digests of artifacts", "declared", "no pins were given to hold them against"))
+        rows.append(("digests of artifacts", "declared", "no pins were given to compare them with"))
     for one in verdict.bindings or ():
         why = one.why or (f"rehashed {one.path}" if one.path is not None else "")
         rows.append((f"digest of {one.role}", one.level, f"{one.sha256} {why}".strip()))

@@ -1,4 +1,4 @@
-"""The backend `cupy`: what `producer.backend.base.Backend` asks for, on a `producer.backend.cuda.device.Device`.
+"""The backend `cupy`: `producer.backend.base.Backend` on a `producer.backend.cuda.device.Device`.
 
 Queries are rotated on the host with the CPU's own code, so that they are the same bits on every backend; caches live
 on the device from the first use on.

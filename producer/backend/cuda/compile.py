@@ -1,4 +1,4 @@
-"""Compiles the kernels: the only caller of NVRTC.
+"""Compilation of the kernels; the only caller of NVRTC.
 
 NVRTC compiles for a GPU on a machine without one, so the digest of the compiled program can be checked by anyone:
 the same source, compiler, architecture and options give the same bytes.

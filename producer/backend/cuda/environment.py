@@ -1,4 +1,4 @@
-"""What the driver says of a GPU. What cannot be read is None, never a guess."""
+"""GPU facts from the driver; None where one cannot be read, never a guess."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Launches the kernels: sizes, grids and arguments, under the names of the CPU functions.
+"""Launches of the kernels: sizes, grids and arguments, under the names of the CPU functions.
 
 Every function takes a `Device` first, and device arrays of the shapes that the kernel's header states. Nothing here
 waits for the device.

@@ -1,4 +1,4 @@
-"""The pins of the compiled kernels: which source, compiler, architecture and sizes give which bytes.
+"""Pins of the compiled kernels: the bytes that each source, compiler, architecture and size must give.
 
 The file is TOML::
 

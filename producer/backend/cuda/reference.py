@@ -1,4 +1,4 @@
-"""CPU twins of what only the GPU half has: the rotation by a dense matrix, and 16-bit inputs."""
+"""CPU twins of GPU-only operations: the rotation by a dense matrix, and 16-bit inputs."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Runs the kernels on a CPU: the program's text compiled as C++ behind `shim.hpp`.
+"""Kernels on a CPU: the program's text compiled as C++ behind `shim.hpp`.
 
 For tests, and for dry runs of what a GPU node will do. The arithmetic is the kernels' own, operation by operation;
 times mean nothing.

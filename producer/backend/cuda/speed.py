@@ -1,4 +1,4 @@
-"""The speed table of the kernels: times by events, beside the floors of docs/kernels.md."""
+"""Speed table of the kernels: times by events, beside the floors of the kernels' page."""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING

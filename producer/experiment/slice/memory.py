@@ -1,4 +1,4 @@
-"""How much memory a run needs, counted before it starts."""
+"""Memory need of a run, counted before it starts."""
 
 from typing import TYPE_CHECKING
 

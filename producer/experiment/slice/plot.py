@@ -1,4 +1,4 @@
-"""The picture of a run: the trials' NMSE by candidate, and the clip curves."""
+"""Plot of a run: the trials' NMSE by candidate, and the clip curves."""
 
 import importlib.util
 from typing import TYPE_CHECKING, Any

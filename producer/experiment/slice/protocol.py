@@ -1,4 +1,4 @@
-"""Runs a protocol: search, selection and evaluation of all candidates of a slice.
+"""The slice protocol: search, selection and evaluation of all candidates of a slice.
 
 Nothing here knows how a backend computes, and nothing here prints.
 """
@@ -349,7 +349,7 @@ def run_and_keep(
     resident_bytes: int = RESIDENT_BYTES,
     keeps_errors: bool = False,
 ) -> tuple[ProtocolRun, RunResult]:
-    """Return the run beside its result, to ask it more; see `run_protocol`."""
+    """Return the run with its result, for further questions; see `run_protocol`."""
     require_group_size(spec.head_dim, protocol.group_size)
     total = protocol.num_rotations + 2
     progress(0, total, "slice")

@@ -1,4 +1,4 @@
-"""Rotations of a slice protocol: its candidates, and W_O as it rotates it."""
+"""Rotations of a slice protocol: its candidates, and W_O rotated by one."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Frozen specifications of what the producer computes, each validated once when it is made.
+"""Frozen specifications of a slice run, each validated when it is made.
 
 `SliceSpec` says which synthetic attention slice, `SliceProtocol` how it is searched and evaluated. The
 protocol is a set of *properties*, so that the published run and the sound one are two values of one type

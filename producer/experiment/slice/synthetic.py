@@ -47,7 +47,7 @@ class StreamedSource:
     ----------
     spec : SliceSpec
     marks : list of (StreamMark, StreamMark)
-        Where the stream stands at the start of every block of K, and of V.
+        Position of the stream at the start of every block of K, and of V.
     """
 
     def __init__(self, spec: "SliceSpec", marks: list[tuple[StreamMark, StreamMark]]) -> None:

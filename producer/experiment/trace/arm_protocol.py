@@ -1,4 +1,4 @@
-"""What is compared on a trace in a v2 record: arms, dialect, clip grid, windows, and what a trial is called."""
+"""Protocol of a trace's v2 record: arms, dialect, clip grid, windows, and the name of a trial."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
@@ -63,7 +63,7 @@ class TraceProtocol:
     Raises
     ------
     SpecError
-        If an id stands twice, no arm stands beside the baseline, the dialect is not of 2 bits, or the grid or the
+        If an id is repeated, there is no arm beside the baseline, the dialect is not of 2 bits, or the grid or the
         windows' type is not one that a record can have.
     """
 

@@ -1,4 +1,4 @@
-"""What an evaluation compares: schemes under a name each, and where the layers that are fitted to them come from.
+"""Named schemes to evaluate, each with its source of fitted layers (calibration trace, OSCAR dump, or file).
 
 A scheme is fitted to a calibration trace, to a dump of OSCAR's server, or read from a file of fitted transforms; one
 that depends on no calibration needs none of them.

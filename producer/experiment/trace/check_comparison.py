@@ -1,4 +1,4 @@
-"""Checks of a comparison's JSON: every summary and interval again from its figures, and one comparison against another.
+"""Checks of a comparison's JSON: summaries and intervals recomputed from its figures, and two outputs compared.
 
 Nothing is run: a model, a trace and the schemes are not needed. Sums are taken in plain Python, a second time and in
 another way than `producer.experiment.trace.compare_schemes` takes them.

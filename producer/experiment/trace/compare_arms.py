@@ -1,6 +1,7 @@
-"""Rotations compared under one dialect on one layer of a trace: clip search, selection, evaluation, null checks.
+"""Comparison of rotations under one dialect on a trace's layer: clip search, selection, evaluation, null checks.
 
-What a v2 record of a trace is made from. A trial is one evaluation sequence: its last queries of all query heads.
+It makes the trials that a v2 record of a trace reports. A trial is one evaluation sequence: its last queries of all
+query heads.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Compares schemes on a trace: fitted on calibration sequences, judged on others, by layer and KV head.
+"""Comparison of schemes on a trace: fitted to calibration sequences, evaluated on others, by layer and KV head.
 
 The figures of every sequence stay in the JSON; `check_comparison` computes each summary from them again.
 """

@@ -1,4 +1,4 @@
-"""Arms of a comparison that are read from fitted files: balanced and trained transforms, or any other."""
+"""Arms of a comparison that come from fitted files: balanced, trained, or any other transforms."""
 
 import hashlib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Runs of a model over all sequences of a trace, with the cache of every scheme of a comparison in turn."""
+"""Model runs over all sequences of a trace, once with the cache of every scheme of a comparison."""
 
 import time
 from typing import TYPE_CHECKING
@@ -62,7 +62,7 @@ def run_schemes(
     first : int
         First token that is scored.
     state : RunState
-        Runs that it holds are not made again; new ones are kept in it as they end.
+        Runs that it holds are skipped; new ones are added as they end.
     progress : Progress
 
     Raises

@@ -1,4 +1,4 @@
-"""What a scheme does to the attention output of a layer, by KV head, over the last queries of a sequence.
+"""Attention-output error of a scheme on a layer, by KV head, over the last queries of a sequence.
 
 The error of a query head is split as in the OptR paper, equation 8: a key part, from attention weights that the
 quantized keys changed, and a value part, from quantized values under those weights. The two add up to the whole.

@@ -1,4 +1,4 @@
-"""A whole model with the quantized cache in use: perplexity, divergence and the error of its residual stream.
+"""Perplexity, divergence and residual-stream error of a model with the quantized cache in use.
 
 Every query reads the quantized form of a token once the token has left the recent window, and its exact form before,
 as in decode with a window of exactly `recent` tokens. One forward pass gives that, because what a layer caches for a

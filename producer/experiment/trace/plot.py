@@ -1,4 +1,4 @@
-"""The picture of a comparison: error by layer, and the heat maps of the paper's figure 5 by layer and KV head."""
+"""Plot of a comparison: error by layer, and heat maps by layer and KV head (OptR, figure 5)."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""The state of a long evaluation: model runs that are done, in JSON Lines, from which an interrupted one goes on.
+"""State of a long evaluation: finished model runs in JSON Lines, from which an interrupted one continues.
 
 Every line is one scheme on one sequence. It is found again by a digest of all that its figures depend on: the model's
 weights, the token ids, the first scored token, the fitted layers, and the fingerprints of the quantizers.

@@ -1,4 +1,4 @@
-"""OptR: corrections of rotations that are learned by the error of the attention output (docs/optr.md).
+"""OptR: corrections of rotations that are learned by the error of the attention output.
 
 Needs torch, of the extra `trace`; it is imported when a correction is learned, not with this package.
 """

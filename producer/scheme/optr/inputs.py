@@ -1,4 +1,4 @@
-"""What a run of OptR is made from: checked, cut into chunks of layers, and described for its state."""
+"""Inputs of an OptR run: checked, cut into chunks of layers, and described for its state."""
 
 import hashlib
 from dataclasses import asdict, dataclass

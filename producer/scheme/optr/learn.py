@@ -1,4 +1,4 @@
-"""OptR, algorithm 1: learns a correction of the key rotation, then of the value rotation, of every KV head."""
+"""OptR, algorithm 1: a correction of the key rotation, then of the value rotation, of every KV head."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -124,7 +124,7 @@ def learn_optr(
         Of the same model, with different tokens; `held_out` may be None where nothing is chosen by it.
     options : OptrOptions
     progress : Progress
-        Is told the stage, the step and the means of both losses.
+        Called with the stage, the step and the means of both losses.
     state : Path, optional
         Folder for the state, one file a chunk of layers, written at every checkpoint. A run that was interrupted is
         continued from it, with the result that it would have had: bit for bit on the same machine.
@@ -171,7 +171,7 @@ def learn_optr(
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Layers that are learned together, and who is told."""
+    """Layers that are learned together, with the callback for progress."""
 
     index: int
     chunks: int

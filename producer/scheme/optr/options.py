@@ -1,4 +1,4 @@
-"""What OptR can be told, and the paper's recipe by its name."""
+"""Options of OptR, and the paper's recipe by its name."""
 
 import math
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class OptrOptions:
         Sequences with fewer quantized tokens are left out.
     seed : int
         0: corrections start at 0, as published. Another one draws their entries with standard deviation 10⁻³, which
-        shows how much of a result hangs on the path of training.
+        shows how much of a result depends on the path of training.
     device : str
         Of torch: cpu, cuda or cuda:N.
     chunk_bytes : int

@@ -1,4 +1,4 @@
-"""The learned corrections: M₀ times the exponential of what Adam moves."""
+"""The learned corrections: M₀ times the exponential of the parameters that Adam updates."""
 
 import math
 from dataclasses import dataclass

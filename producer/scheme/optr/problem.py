@@ -1,4 +1,4 @@
-"""What the losses of a chunk of layers need of its sequences, computed once.
+"""Precomputed inputs of the losses of a chunk of layers.
 
 Heads of all layers of a chunk are stacked: H KV heads, N rows (query heads of the KV head times positions), M
 quantized tokens. Tokens of the windows are exact, so that they enter by three constants a row and no step reads them.

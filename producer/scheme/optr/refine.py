@@ -1,4 +1,4 @@
-"""Refines a fitted scheme by OptR, and holds the paper's recipe to its name."""
+"""Refinement of a fitted scheme by OptR, and the check that the paper's recipe is used as published."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

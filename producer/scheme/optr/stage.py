@@ -134,7 +134,7 @@ def run_stage(
     save : callable
         Stores the state; called at every checkpoint, before the step that follows it.
     report : callable
-        Is told the step and both losses by head at every step; the held-out one is that of the last checkpoint.
+        Called with the step and both losses by head at every step; the held-out one is that of the last checkpoint.
     """
     checkpoints = options.checkpoints
     held_out = state.held_out[:, 0]

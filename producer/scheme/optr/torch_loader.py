@@ -1,4 +1,4 @@
-"""The library that learns: torch, imported when it is needed."""
+"""Lazy import of torch."""
 
 from typing import Any, TypeAlias
 

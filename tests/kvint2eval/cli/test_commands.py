@@ -298,7 +298,7 @@ def test_explain_has_meaning_example_and_mend(code, capsys):
     assert out.startswith(
         code.upper() if code in set(Reason) else code if code in FINDINGS else "KVINT2_PIN_MISMATCH"
     )
-    assert "  mend     " in out
+    assert "  fix      " in out
     assert "  example  " in out or code == "KVINT2_SUPPORTED"
 
 

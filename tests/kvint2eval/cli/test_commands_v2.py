@@ -33,7 +33,7 @@ def test_witness_of_v2(capsys):
 @pytest.mark.parametrize("code", ["clip-at-grid-end", "KVINT2_CLAIM_REFUSED"])
 def test_explain_knows_the_codes(code, capsys):
     assert main(["explain", code]) == 0
-    assert "mend" in capsys.readouterr().out
+    assert "  fix      " in capsys.readouterr().out
 
 
 def test_explain_says_which_contract(capsys):

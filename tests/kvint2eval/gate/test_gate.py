@@ -1,4 +1,4 @@
-"""The docs gate: what it holds, what it refuses, that it never writes, and what --update mends."""
+"""The docs gate: what it holds, what it refuses, that it never writes, and what --update fixes."""
 
 import json
 import os
@@ -300,7 +300,7 @@ def test_pins_file_elsewhere_shows_paths_as_typed_and_its_own_command(folder, ca
     out = capfd.readouterr().out.splitlines()
     assert out[0].startswith(f"{folder.name}/docs/run.md:13  figure-differs: ")
     assert out[-1] == (
-        f"    mend      If the change is meant, run kvint2eval gate --update --pins {name}; "
+        f"    fix       If the change is meant, run kvint2eval gate --update --pins {name}; "
         "else restore what was changed."
     )
 

@@ -1,4 +1,4 @@
-"""`gate --update`: what it mends, and what it leaves."""
+"""`gate --update`: what it fixes, and what it leaves."""
 
 import json
 import shutil
@@ -74,7 +74,7 @@ def test_update_mends_a_page_and_leaves_what_it_cannot_tell(folder, capfd):
     edit(folder / "docs/run.md", "# The run", f"# The run\n\n{BINARY}")
     assert main(["gate", "--update"]) == 1
     out, err = capfd.readouterr()
-    assert "what --update left is to be mended by hand" in err
+    assert "what --update left has to be fixed by hand" in err
     assert [line.split("  ")[1].split(":")[0] for line in out.splitlines() if line[:1] != " "] == [
         "figure-differs",
         "digest-unlisted",
@@ -174,7 +174,7 @@ def test_update_that_cannot_tell_a_place_writes_nothing(folder, capfd):
 
 
 def test_update_does_not_write_where_the_source_holds_a_text_more_often_than_a_reader_sees_it(folder, capfd):
-    """The first 8 of the source is in a comment, and replacing it would mend nothing."""
+    """The first 8 of the source is in a comment, and replacing it would fix nothing."""
     edit(folder / "docs/run.md", "rotation\n7 was", "rotation <!-- 8 -->\n8 was")
     before = snapshot(folder)
     assert main(["gate", "--update"]) == 1

@@ -306,7 +306,9 @@ def test_another_model_and_other_sequences_are_refused(again, record):
     refused("arm 'learned': found a file fitted to", given={"learned": half})
     # A file that no arm came from is not looked at.
     require_remade(parsed, calibration, evaluation, {**given, "unused": half})
-    with pytest.raises(RecordError, match=r"found none for its file, allowed: the file of SHA-256 1+ or one"):
+    with pytest.raises(
+        RecordError, match=r"found none for its file, allowed: the file of SHA-256 1+ or a rebuilt"
+    ):
         rederive_traces([parsed], *again, processes=1, progress=silent, remade=True)
 
 

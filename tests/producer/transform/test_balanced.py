@@ -249,7 +249,7 @@ def test_weights_change_the_transform_and_lower_what_they_weigh():
 
             def weighed(transform, head=head, pairs=pairs):
                 m, inverse = transform.matrices[head].astype(float), transform.inverses[head].astype(float)
-                return sum(part.terms(m, inverse)[0] for part in pairs)
+                return sum(part.objective_and_weights(m, inverse)[0] for part in pairs)
 
             assert weighed(getattr(fitted, side)) < weighed(getattr(other, side))
 

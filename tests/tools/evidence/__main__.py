@@ -228,7 +228,7 @@ def main(words: list[str]) -> int:
     parser.add_argument(
         "--rederive",
         action="store_true",
-        help="instead, run the published records by layer again from traces and fits that are made again",
+        help="instead, run the published records by layer again from rebuilt traces and fits",
     )
     parser.add_argument(
         "--publish",

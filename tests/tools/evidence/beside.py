@@ -19,7 +19,7 @@ def beside(
     fresh, published : dict
         JSON of two comparisons.
     trained : collection of str
-        Schemes, without the set, whose figures hang on the path of training: they are shown, not judged.
+        Schemes, without the set, whose figures depend on the path of training: they are shown, not judged.
     """
     theirs = {scheme["name"]: scheme for scheme in published["schemes"]}
     lines, agrees = [], theirs.keys() == {scheme["name"] for scheme in fresh["schemes"]}

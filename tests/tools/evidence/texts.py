@@ -23,7 +23,7 @@ def table() -> dict[str, Any]:
 
 
 def gather(folder: Path, names: Collection[str] | None = None) -> dict[str, Path]:
-    """Texts of these names, or all, by name, with the digest of the table; those that are there are not made again."""
+    """Texts of these names, or all, by name, with the digest of the table; existing ones are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for entry in table()["text"]:

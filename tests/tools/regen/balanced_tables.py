@@ -85,7 +85,7 @@ def optr_page() -> bytes:
 
 
 def _page(path: str, blocks: "dict[str, list[list[str]] | list[str]]") -> bytes:
-    """A page with the blocks between its marks made again: tables by rows of cells, or lines."""
+    """A page with the blocks between its marks rebuilt: tables by rows of cells, or lines."""
     text = (ROOT / path).read_text(encoding="utf-8")
     for name, rows in blocks.items():
         begin = f"<!-- begin {name}: by `make regen`; do not edit. -->\n"

@@ -43,7 +43,7 @@ def _findings() -> Iterator[str]:
 
 
 def render() -> bytes:
-    """Text of docs/contract-v2.md: what stands there, with its tables made again."""
+    """Text of docs/contract-v2.md: its prose, with its tables rebuilt."""
     text = PAGE.read_text(encoding="utf-8")
     for name, lines in (("fields", _fields()), ("findings", _findings())):
         block = "\n".join([f"<!-- begin {name} -->", *lines, f"<!-- end {name} -->"])

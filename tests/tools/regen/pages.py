@@ -30,10 +30,10 @@ def codes() -> bytes:
         for reason, one in REASONS.items()
     ]
     for reason, one in REASONS.items():
-        lines += [f"\n## {reason}\n", f"Outcome **{one.outcome}**. {one.meaning}\n", f"*Mend.* {one.mend}"]
+        lines += [f"\n## {reason}\n", f"Outcome **{one.outcome}**. {one.meaning}\n", f"*Fix.* {one.mend}"]
         findings = {code: finding for code, finding in FINDINGS.items() if finding.reason is reason}
         if findings:
-            lines += ["\n| finding | step | meaning | example | mend |", "|---|---|---|---|---|"]
+            lines += ["\n| finding | step | meaning | example | fix |", "|---|---|---|---|---|"]
         for code, finding in findings.items():
             example = EXAMPLES[code].replace("|", "\\|")
             step = f"{'' if finding.contract == 'v1' else 'v2: '}{finding.step}"
@@ -88,7 +88,7 @@ judged by one.
 ## Formats
 
 `text` is for people: one line a record, and below it, unless the record is supported, the finding with where (JSON
-pointer, line, column), found, allowed, and how to mend it. What a record or a path holds is escaped: no line of the
+pointer, line, column), found, allowed, and how to fix it. What a record or a path holds is escaped: no line of the
 output can be forged.
 
 `jsonl` prints one verdict a line, in ASCII:

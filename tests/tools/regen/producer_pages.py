@@ -79,7 +79,7 @@ Times are wall times of this machine. `--threads` runs candidates side by side a
 [schemes](schemes.md#records) says what they hold. `rederive` takes such a file, or one such record, with
 `--calibration` and `--trace`, refuses other traces by the digests of their manifests, and compares every figure
 but times; `--threads` is the number of processes. With `--remade` the traces and fitted files are others of the same
-model and texts, made again, and [less is compared](schemes.md#records).
+model and texts, rebuilt, and [less is compared](schemes.md#records).
 
 `audit` looks at synthetic slices alone: what it asks of a computation are rules of the adjudicator for these
 records (null checks, rotations that differ, one selection by the calibration, the same queries for all arms, clip

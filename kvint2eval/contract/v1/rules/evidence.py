@@ -1,4 +1,4 @@
-"""Steps 5 to 7: whether there is an observation to judge. Two of these findings delegate."""
+"""Steps 5 to 7: the observation to judge. Two of these findings delegate."""
 
 from kvint2eval.contract.v1.rules.subject import Rule, Subject, finding
 from kvint2eval.verdict import Finding

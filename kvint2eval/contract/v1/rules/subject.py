@@ -1,4 +1,4 @@
-"""What a rule sees of a record, and the helpers that make its finding."""
+"""The subject of a rule, and the helpers that make its finding."""
 
 from __future__ import annotations
 

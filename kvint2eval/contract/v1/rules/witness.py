@@ -1,4 +1,4 @@
-"""Step 9: the witness digest is the record's own."""
+"""Step 9: the witness digest matches."""
 
 from kvint2eval.contract.v1.rules.provenance import malformed_digest
 from kvint2eval.contract.v1.rules.subject import Rule, Subject, finding

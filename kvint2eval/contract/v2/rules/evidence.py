@@ -1,4 +1,4 @@
-"""Steps 5 to 8 and 17: whether there is an observation to judge, and whether it is one on CUDA."""
+"""Steps 5 to 8 and 17: the observation to judge, and its runtime, CUDA."""
 
 from __future__ import annotations
 

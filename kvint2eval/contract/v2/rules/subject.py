@@ -1,4 +1,4 @@
-"""What a rule of v2 sees of a record, and the helper that makes its finding."""
+"""The subject of a rule of v2, and the helper that makes its finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step 16: the witness digest is the record's own, and its digests are those that are known from elsewhere."""
+"""Step 16: the witness digest matches, and pinned digests agree."""
 
 from __future__ import annotations
 

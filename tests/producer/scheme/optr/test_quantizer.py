@@ -1,4 +1,4 @@
-"""Masks of the straight-through estimator, worked out by hand; values are held against NumPy's as a law."""
+"""Masks of the straight-through estimator, worked out by hand; values are compared with NumPy's as a law."""
 
 import numpy as np
 import pytest
