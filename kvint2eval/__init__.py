@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kvint2eval._version import __version__
 
 if TYPE_CHECKING:
-    from kvint2eval.adjudication import adjudicate
+    from kvint2eval.adjudication import adjudicate, read_record
     from kvint2eval.codes import Outcome, Reason
     from kvint2eval.contract.v1.canonical import canonical_v1, witness_v1
     from kvint2eval.contract.v1.model import Record
@@ -49,6 +49,7 @@ __all__ = [
     "canonical_v1",
     "read_pins",
     "read_policy",
+    "read_record",
     "witness_v1",
     "witness_v2",
 ]
@@ -73,6 +74,7 @@ _HOMES = {
     "canonical_v1": "contract.v1.canonical",
     "read_pins": "pins.pins",
     "read_policy": "signing.policy",
+    "read_record": "adjudication",
     "witness_v1": "contract.v1.canonical",
     "witness_v2": "contract.v2.canonical",
 }

@@ -24,14 +24,16 @@ from kvint2eval.verdict import Finding, Verdict
 
 if TYPE_CHECKING:
     from kvint2eval.contract.v1 import _decoder as layout
+    from kvint2eval.contract.v1 import model as v1
     from kvint2eval.contract.v2 import _decoder as layout_v2
+    from kvint2eval.contract.v2 import model as v2
     from kvint2eval.contract.v2.rules import SubjectV2
     from kvint2eval.pins.pins import Pins
     from kvint2eval.pins.root import Root
     from kvint2eval.signing.policy import Policy
     from kvint2eval.signing.trust import Trust
 
-__all__ = ["adjudicate", "read_subject"]
+__all__ = ["adjudicate", "read_record", "read_subject"]
 
 _NAMES_V2 = b'"kvint2eval/v2"'
 
@@ -89,6 +91,35 @@ def adjudicate(
 def _refused(finding: Finding) -> Verdict:
     reason = FINDINGS[finding.code].reason
     return Verdict(REASONS[reason].outcome, reason, finding)
+
+
+def read_record(data: bytes) -> v1.Record | v2.Record | Finding:
+    """Record that the bytes hold, or the finding that says why they hold none: steps 0 and 1, no judgement.
+
+    Parameters
+    ----------
+    data
+        The bytes of one record, as for `adjudicate`.
+
+    Returns
+    -------
+    kvint2eval.contract.v1.model.Record or kvint2eval.contract.v2.model.Record
+        The model of the contract that the record names. It is well formed; its figures may be refused by
+        `adjudicate`, which alone says whether they can be used.
+    Finding
+        What is no record, with its place: the finding that `adjudicate` gives for the same bytes.
+    """
+    subject = read_subject(data)
+    if isinstance(subject, Finding):
+        return subject
+    # pydantic takes longer to import than all the rest
+    if isinstance(subject, Subject):
+        from kvint2eval.contract.v1 import model as v1  # noqa: PLC0415
+
+        return v1.Record.model_validate_json(data)
+    from kvint2eval.contract.v2 import model as v2  # noqa: PLC0415
+
+    return v2.Record.model_validate_json(data)
 
 
 def read_subject(

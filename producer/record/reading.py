@@ -3,8 +3,7 @@
 import os
 from itertools import chain
 
-from kvint2eval import adjudicate
-from kvint2eval.codes import Reason
+from kvint2eval import Finding, adjudicate, read_record
 from kvint2eval.contract.v1.model import Record
 from kvint2eval.contract.v2.model import Record as RecordV2
 from kvint2eval.errors import InputError
@@ -23,9 +22,6 @@ __all__ = [
     "verdict_words",
 ]
 
-# Verdicts on bytes that hold no v1 record.
-_NO_RECORD = (Reason.MALFORMED_RECORD, Reason.UNKNOWN_CONTRACT)
-
 
 def parse_record(data: bytes) -> "Record | RecordV2":
     """Return the record that bytes hold, of v1 or v2.
@@ -36,15 +32,14 @@ def parse_record(data: bytes) -> "Record | RecordV2":
         If they are no well-formed record of a known contract; the message says what was found, what is allowed,
         and where.
     """
-    verdict = adjudicate(data)
-    finding = verdict.finding
-    if finding is not None and verdict.reason in _NO_RECORD:
-        place = "" if finding.line is None else f", line {finding.line}, column {finding.column}"
+    record = read_record(data)
+    if isinstance(record, Finding):
+        place = "" if record.line is None else f", line {record.line}, column {record.column}"
         raise RecordError(
-            f"{finding.code} at {finding.pointer or 'the record'}{place}: "
-            f"found {finding.found}, allowed: {finding.allowed}"
+            f"{record.code} at {record.pointer or 'the record'}{place}: "
+            f"found {record.found}, allowed: {record.allowed}"
         )
-    return (RecordV2 if verdict.contract == "v2" else Record).model_validate_json(data)
+    return record
 
 
 def read_record_file(path: str) -> "Record | RecordV2":
