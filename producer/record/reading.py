@@ -4,13 +4,15 @@ import os
 from itertools import chain
 
 from kvint2eval import adjudicate
-from kvint2eval.codes import Reason
+from kvint2eval.adjudication import read_subject
 from kvint2eval.contract.v1 import Record
+from kvint2eval.contract.v2 import CONTRACT_VERSION as V2
 from kvint2eval.contract.v2 import Record as RecordV2
 from kvint2eval.digest import open_regular
 from kvint2eval.errors import InputError
 from kvint2eval.inputs import read_record as read_record_bytes
 from kvint2eval.inputs import stream_lines
+from kvint2eval.verdict import Finding
 from producer.errors import RecordError
 
 __all__ = [
@@ -23,9 +25,6 @@ __all__ = [
     "verdict_words",
 ]
 
-# Verdicts on bytes that hold no v1 record.
-_NO_RECORD = (Reason.MALFORMED_RECORD, Reason.UNKNOWN_CONTRACT)
-
 
 def parse_record(data: bytes) -> "Record | RecordV2":
     """Return the record that bytes hold, of v1 or v2.
@@ -36,15 +35,14 @@ def parse_record(data: bytes) -> "Record | RecordV2":
         If they are no well-formed record of a known contract; the message says what was found, what is allowed,
         and where.
     """
-    verdict = adjudicate(data)
-    finding = verdict.finding
-    if finding is not None and verdict.reason in _NO_RECORD:
-        place = "" if finding.line is None else f", line {finding.line}, column {finding.column}"
+    # Steps 0 and 1 of the contract alone: its rules say what a record is worth, not whether it is one.
+    read = read_subject(data)
+    if isinstance(read, Finding):
+        place = "" if read.line is None else f", line {read.line}, column {read.column}"
         raise RecordError(
-            f"{finding.code} at {finding.pointer or 'the record'}{place}: "
-            f"found {finding.found}, allowed: {finding.allowed}"
+            f"{read.code} at {read.pointer or 'the record'}{place}: found {read.found}, allowed: {read.allowed}"
         )
-    return (RecordV2 if verdict.is_v2 else Record).model_validate_json(data)
+    return (RecordV2 if read.record.contract_version == V2 else Record).model_validate_json(data)
 
 
 def read_record_file(path: str) -> "Record | RecordV2":
