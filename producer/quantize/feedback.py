@@ -13,7 +13,7 @@ import numpy as np
 
 from producer.errors import NonFiniteError, SpecError
 from producer.quantize.base import Quantized
-from producer.quantize.steps import as_codes, expand, half_up
+from producer.quantize.steps import expand, half_up_codes
 
 if TYPE_CHECKING:
     from producer.numerics.arrays import Float32Array, Float64Array
@@ -122,8 +122,13 @@ def quantize_with_feedback(
     errors = np.empty_like(rows)
     for channel in range(rows.shape[1]):
         carried: Float32Array = factors[:, None, :channel, channel] @ errors[:, :channel]
-        target = rows[:, channel] + carried[:, 0]
-        unit, offset = scale[:, channel], zero[:, channel]
-        codes[:, channel] = as_codes(half_up(target / unit + offset), _TOP)
-        errors[:, channel] = rows[:, channel] - (codes[:, channel].astype(np.float32) - offset) * unit
+        own, unit, offset = rows[:, channel], scale[:, channel], zero[:, channel]
+        target = own + carried[:, 0]
+        target /= unit
+        target += offset
+        codes[:, channel] = half_up_codes(target, _TOP)
+        level = codes[:, channel].astype(np.float32)
+        level -= offset
+        level *= unit
+        np.subtract(own, level, out=errors[:, channel])
     return Quantized(np.ascontiguousarray(codes.swapaxes(1, 2)), nearest.metadata)

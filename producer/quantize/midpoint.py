@@ -12,8 +12,7 @@ import numpy as np
 from producer.quantize.base import FloatType, Numerics, Quantized
 from producer.quantize.steps import (
     as_codes,
-    expand,
-    half_up,
+    half_up_codes,
     require_input,
     require_range_multiplier,
     require_stored,
@@ -84,7 +83,9 @@ class Midpoint:
             zero = -low / scale
             if self.zero_point == "float":
                 require_stored(zero[..., 0], "zero point", self.name)
-                codes = as_codes(half_up(groups / scale + zero), 3)
+                scaled = groups / scale
+                scaled += zero
+                codes = half_up_codes(scaled, 3)
             else:
                 zero = np.clip(np.rint(zero), np.float32(0), _TOP)
                 codes = as_codes(np.rint(groups / scale) + zero, 3)
@@ -95,5 +96,8 @@ class Midpoint:
 
     def dequantize(self, quantized: Quantized) -> "Float32Array":
         """Return (code - zero)·scale, float32."""
-        scale, zero = (expand(values, quantized.codes.shape) for values in quantized.metadata)
-        return (quantized.codes.astype(np.float32) - zero) * scale
+        codes, (scale, zero) = quantized.codes, quantized.metadata
+        rows = split_groups(codes.astype(np.float32), codes.shape[-1] // scale.shape[-1])
+        rows -= zero[..., None]
+        rows *= scale[..., None]
+        return rows.reshape(codes.shape)

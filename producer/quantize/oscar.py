@@ -14,10 +14,9 @@ import numpy as np
 from producer.errors import SpecError
 from producer.quantize.base import FloatType, Numerics, Quantized
 from producer.quantize.steps import (
-    as_codes,
     clip_rows,
     expand,
-    half_up,
+    half_up_codes,
     order_statistic_threshold,
     require_input,
     require_stored,
@@ -100,7 +99,9 @@ class Oscar:
             require_stored(scale[..., 0], "scale", self.name, positive=True)
             zero = -low / scale
             require_stored(zero[..., 0], "zero point", self.name)
-            codes = as_codes(half_up(groups / scale + zero), 3)
+            scaled = groups / scale
+            scaled += zero
+            codes = half_up_codes(scaled, 3)
         scale, zero = (round_to(values.squeeze(-1), self.metadata_dtype) for values in (scale, zero))
         require_stored(scale, "scale", self.name, positive=True)
         require_stored(zero, "zero point", self.name)

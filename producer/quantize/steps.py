@@ -20,6 +20,7 @@ __all__ = [
     "clip_rows",
     "expand",
     "half_up",
+    "half_up_codes",
     "order_statistic_threshold",
     "require_group_size",
     "require_input",
@@ -110,6 +111,17 @@ def half_up(x: "Float32Array") -> "Float32Array":
     """
     whole: Float32Array = np.trunc(x + _HALF)
     return whole
+
+
+def half_up_codes(x: "Float32Array", top: int) -> "UInt8Array":
+    """Return `as_codes(half_up(x), top)` bit by bit, in the memory of `x`, which is used up.
+
+    Held to 0 … `top` first, the truncation is that of the conversion to whole numbers.
+    """
+    x += _HALF
+    np.maximum(x, np.float32(0), out=x)
+    np.minimum(x, np.float32(top), out=x)
+    return x.astype(np.uint8)
 
 
 def zero_guarded_quotient(numerator: "Float32Array", denominator: "Float32Array") -> "Float32Array":

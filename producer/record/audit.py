@@ -13,6 +13,7 @@ from producer.experiment.slice.clip_search import next_ratios
 from producer.experiment.slice.protocol import ProtocolRun, RunResult, run_and_keep, select
 from producer.numerics.mt19937 import NormalStream
 from producer.record.computation import computation
+from producer.record.field_comparison import NULL_CHECK_BOUND
 from producer.record.reading import RecordV2
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ CODES = {
     "AUDIT_ZERO_PASSES_QUALITY": "An output of zeros passes the quality check.",
 }
 
-#: NMSE above which a rotation without quantization counts as changing the output; float32 gives about 1e-11.
-NULL_BOUND = 1e-9
 _SAME_ROTATION = 1e-5
 _PROBES = 8
 
@@ -101,15 +100,20 @@ def _check_output_rotation(evidence: _Evidence) -> Finding | None:
     run = evidence.run
     nulls = {arm.index: run.null_nmse(arm, run.protocol.output_rotation) for arm in run.arms}
     worst = max(nulls, key=lambda index: nulls[index])
-    if nulls[worst] <= NULL_BOUND:
+    if nulls[worst] <= NULL_CHECK_BOUND:
         return None
     inverse = run.null_nmse(run.arms[worst], "inverse")
     # Below the bound it is rounding alone, whose digits are those of a machine.
-    other = f"at most {NULL_BOUND:g}, the bound" if inverse <= NULL_BOUND else f"{inverse:.4g}"
+    other = f"at most {NULL_CHECK_BOUND:g}, the bound" if inverse <= NULL_CHECK_BOUND else f"{inverse:.4g}"
     return Finding(
         "AUDIT_WO_NOT_INVERTED",
         f"rotation {worst} without quantization gives NMSE {nulls[worst]:.4g}; with W_O rotated by the inverse {other}",
-        {"rotation": worst, "null_nmse": nulls[worst], "null_nmse_inverse": inverse, "bound": NULL_BOUND},
+        {
+            "rotation": worst,
+            "null_nmse": nulls[worst],
+            "null_nmse_inverse": inverse,
+            "bound": NULL_CHECK_BOUND,
+        },
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from producer.experiment.trace.fitted_arms import FittedArm
     from producer.record.reading import RecordV2
+    from producer.record.v2 import ComputedV2
     from producer.trace.files import Trace
 
 __all__ = ["REMADE_TOLERANCE", "REPORTED_REMADE", "compare_remade", "require_remade", "trained_arms"]
@@ -97,7 +98,7 @@ def require_remade(
             raise RecordError(f"arm {name!r}: found a file fitted to {own}, allowed: fitted to {allowed}")
 
 
-def compare_remade(published: "RecordV2", again: "RecordV2") -> list[FieldComparison]:
+def compare_remade(published: "RecordV2", again: "ComputedV2") -> list[FieldComparison]:
     """Return the comparisons of a record's fields with a run from rebuilt traces and files.
 
     Parameters
@@ -105,7 +106,7 @@ def compare_remade(published: "RecordV2", again: "RecordV2") -> list[FieldCompar
     published : RecordV2
         As read; with measurements, and not refused by the adjudicator: what follows from its own figures is not looked
         at here.
-    again : RecordV2
+    again : ComputedV2
         Of a run from the other traces and files.
 
     Returns
@@ -137,7 +138,7 @@ def _is_compared(field: str, *, of_trained: bool, has_trained: bool) -> bool:
     return field != "/measurements/selected" or not has_trained
 
 
-def _selection(published: "RecordV2", again: "RecordV2") -> "Iterator[FieldComparison]":
+def _selection(published: "RecordV2", again: "ComputedV2") -> "Iterator[FieldComparison]":
     """Give the comparison of the arm that the calibration selects among those that were not trained."""
     out = {published.recipe.baseline, *trained_arms(published)}
     selected = []
@@ -155,10 +156,10 @@ def _selection(published: "RecordV2", again: "RecordV2") -> "Iterator[FieldCompa
         yield FieldComparison(field, stated, made, None, 0.0, stated == made)
 
 
-def _claims(published: "RecordV2", again: "RecordV2") -> "Iterator[FieldComparison]":
+def _claims(published: "RecordV2", again: "ComputedV2") -> "Iterator[FieldComparison]":
     """Give the comparisons of the claims on errors."""
     trained = trained_arms(published)
-    arms = () if again.measurements is None else again.measurements.arms
+    arms = again.measurements.arms
     trials = {arm.rotation: arm.trials.nmse for arm in arms}
     for place, claim in enumerate(published.claims):
         if claim.metric != "output_nmse":

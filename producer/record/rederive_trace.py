@@ -5,16 +5,15 @@ from typing import TYPE_CHECKING
 
 from producer.errors import RecordError
 from producer.experiment.trace.compare_arms import compare_arms
-from producer.record.field_comparison import FieldComparison
+from producer.record.field_comparison import FieldComparison, compare_exactly
 from producer.record.reading import RecordV2
 from producer.record.rederive_remade import REPORTED_REMADE, compare_remade, require_remade, trained_arms
 from producer.record.rederive_v2 import RECOMPUTED, REPORTED, Rederivation, compare_v2
 from producer.record.v2_trace import (
-    build_trace_record,
+    computed_trace,
     fitted_digests,
     protocol_of_trace,
     require_same_traces,
-    trace_record_text,
 )
 from producer.system.processes import fork_map
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from producer.experiment.trace.fitted_arms import FittedArm
+    from producer.record.v2 import ComputedV2
     from producer.system.progress import Progress
     from producer.trace.files import Trace
 
@@ -32,20 +32,17 @@ _TRACE = ("model_id", "weights_sha256", "layer", "head")
 _RECIPE = ("method", "group_size", "key_granularity", "value_granularity", "rotation_count", "clip_grid_size")
 
 
-def _exact(pointer: str, stated: object, made: object) -> FieldComparison:
-    shown = [value if isinstance(value, int | float | str) else repr(value) for value in (stated, made)]
-    return FieldComparison(pointer, shown[0], shown[1], None, 0.0, stated == made)
-
-
-def _sizes(stated: RecordV2, made: RecordV2) -> "Iterator[FieldComparison]":
+def _sizes(stated: RecordV2, made: "ComputedV2") -> "Iterator[FieldComparison]":
     """Give the comparisons of what the traces fix and a synthetic slice's record states as its input."""
     for name in _WORKLOAD:
-        yield _exact(f"/workload/{name}", getattr(stated.workload, name), getattr(made.workload, name))
+        yield compare_exactly(
+            f"/workload/{name}", getattr(stated.workload, name), getattr(made.workload, name)
+        )
     for name in _TRACE:
         pair = (getattr(record.workload.trace, name) for record in (stated, made))
-        yield _exact(f"/workload/trace/{name}", *pair)
+        yield compare_exactly(f"/workload/trace/{name}", *pair)
     for name in _RECIPE:
-        yield _exact(f"/recipe/{name}", getattr(stated.recipe, name), getattr(made.recipe, name))
+        yield compare_exactly(f"/recipe/{name}", getattr(stated.recipe, name), getattr(made.recipe, name))
 
 
 def _require_files(record: RecordV2, given: "Mapping[str, FittedArm]", *, remade: bool) -> None:
@@ -60,7 +57,7 @@ def _require_files(record: RecordV2, given: "Mapping[str, FittedArm]", *, remade
             )
 
 
-def _rederivation(record: RecordV2, again: RecordV2, *, remade: bool) -> Rederivation:
+def _rederivation(record: RecordV2, again: "ComputedV2", *, remade: bool) -> Rederivation:
     sizes = list(_sizes(record, again))
     if not remade:
         return Rederivation([*sizes, *compare_v2(record, again)], RECOMPUTED, REPORTED)
@@ -77,7 +74,7 @@ def _rederivation(record: RecordV2, again: RecordV2, *, remade: bool) -> Rederiv
     )
 
 
-def _means(record: RecordV2, again: RecordV2) -> dict[str, tuple[float, float]]:
+def _means(record: RecordV2, again: "ComputedV2") -> dict[str, tuple[float, float]]:
     """Return the mean error over the trials by arm, in a record and in its run."""
     stated, made = (
         {arm.rotation: math.fsum(arm.trials.nmse) / len(arm.trials.nmse) for arm in one.measurements.arms}
@@ -142,8 +139,7 @@ def rederive_traces(
             progress=lambda _done, _total, _what: None,
             fitted={name: given[name].layers for name in digests},
         )
-        made = build_trace_record(protocols[index], comparison, calibration, evaluation, digests)
-        again = RecordV2.model_validate_json(trace_record_text(made))
+        again = computed_trace(protocols[index], comparison, calibration, evaluation)
         return _rederivation(record, again, remade=remade)
 
     done: list[Rederivation] = []

@@ -6,7 +6,13 @@ Times, hardware and the digests of other artifacts cannot be recomputed; they ar
 from typing import TYPE_CHECKING
 
 from producer.experiment.slice.protocol import run_protocol
-from producer.record.field_comparison import NMSE_TOLERANCE, FieldComparison
+from producer.record.field_comparison import (
+    NMSE_TOLERANCE,
+    STDDEV_TOLERANCE,
+    FieldComparison,
+    compare_exactly,
+    compare_numbers,
+)
 from producer.record.v1 import build_record, computation_of, witness_of
 
 if TYPE_CHECKING:
@@ -22,20 +28,14 @@ _EXACT_ROW = ("clip_ratio", "task_accuracy_mean", "task_accuracy_stddev")
 _EXACT_SUMMARY = ("candidate_count", "decode_trials", "selected_rotation", "cache_bytes")
 _NMSE_SUMMARY = ("baseline_output_nmse", "candidate_output_nmse")
 _ACCURACY_SUMMARY = ("baseline_task_accuracy", "candidate_task_accuracy")
-# √(p(1-p)) may be rounded in more than one order.
-_ROUNDING = 1e-9
 
 
 def _compare(
     field: str, published: float | str | None, recomputed: float | str | None, tolerance: float = 0.0
 ) -> FieldComparison:
-    if published is None or recomputed is None or isinstance(published, str) or isinstance(recomputed, str):
-        return FieldComparison(field, published, recomputed, None, tolerance, published == recomputed)
-    difference = abs(recomputed - published)
-    if published:
-        difference /= abs(published)
-    # Written so that a NaN does not agree.
-    return FieldComparison(field, published, recomputed, difference, tolerance, difference <= tolerance)
+    if isinstance(published, str) or isinstance(recomputed, str):
+        return compare_exactly(field, published, recomputed)
+    return compare_numbers(field, published, recomputed, tolerance)
 
 
 def compare_records(published: "Record", recomputed: "Record") -> list[FieldComparison]:
@@ -59,7 +59,9 @@ def compare_records(published: "Record", recomputed: "Record") -> list[FieldComp
     for row in ours.candidates or ():
         place, their = by_rotation.get(row.rotation, (row.rotation, None))
         for name in (*_NMSE_ROW, *_EXACT_ROW):
-            tolerance = NMSE_TOLERANCE if name in _NMSE_ROW else _ROUNDING if name.endswith("stddev") else 0.0
+            tolerance = (
+                NMSE_TOLERANCE if name in _NMSE_ROW else STDDEV_TOLERANCE if name.endswith("stddev") else 0.0
+            )
             value = None if their is None else getattr(their, name)
             found.append(
                 _compare(f"/metrics/candidates/{place}/{name}", value, getattr(row, name), tolerance)

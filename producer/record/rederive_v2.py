@@ -8,15 +8,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from producer.experiment.slice.protocol import run_protocol
-from producer.record.field_comparison import NMSE_TOLERANCE, FieldComparison
-from producer.record.reading import RecordV2
-from producer.record.v2 import record_v2_text
-from producer.record.v2_slice import build_record_v2, computation_of_v2
+from producer.record.field_comparison import (
+    NMSE_TOLERANCE,
+    NULL_CHECK_BOUND,
+    FieldComparison,
+    compare_exactly,
+    compare_numbers,
+)
+from producer.record.v2_slice import computation_of_v2, computed_v2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from producer.backend.base import Backend
+    from producer.record.v2 import ComputedV2, RecordV2
     from producer.system.progress import Progress
 
 __all__ = ["RECOMPUTED", "REPORTED", "Rederivation", "compare_v2", "rederive_v2"]
@@ -39,8 +44,6 @@ REPORTED = (
 )
 """Fields that cannot be recomputed: times, environment, foreign digests."""
 
-# A null check is rounding noise: two runs agree when both are below the bound.
-_NULL_TOLERANCE = 1e-9
 _ERRORS = ("numerator", "denominator", "key_part", "value_part", "cross_part")
 
 
@@ -64,29 +67,8 @@ class Rederivation:
     means: dict[str, tuple[float, float]] | None = None
 
 
-def _number(
-    field: str, published: float | None, recomputed: float | None, scale: float, tolerance: float
-) -> FieldComparison:
-    """FieldComparison of a number within a tolerance of a scale; without a scale it has to be equal."""
-    if published is None or recomputed is None:
-        return FieldComparison(field, published, recomputed, None, tolerance, published == recomputed)
-    difference = abs(published - recomputed)
-    if not scale:
-        return FieldComparison(field, published, recomputed, difference, 0.0, difference == 0)
-    # Written so that a NaN does not agree.
-    relative = difference / abs(scale)
-    return FieldComparison(field, published, recomputed, relative, tolerance, relative <= tolerance)
-
-
-def _exact(field: str, published: Any, recomputed: Any) -> FieldComparison:
-    shown = tuple(
-        value if isinstance(value, int | float | str) else repr(value) for value in (published, recomputed)
-    )
-    return FieldComparison(field, shown[0], shown[1], None, 0.0, published == recomputed)
-
-
 def compare_v2(
-    published: RecordV2, recomputed: RecordV2, tolerance: float = NMSE_TOLERANCE
+    published: "RecordV2", recomputed: "ComputedV2", tolerance: float = NMSE_TOLERANCE
 ) -> list[FieldComparison]:
     """Return the comparisons of all deterministic figures, in the order of the record.
 
@@ -94,7 +76,7 @@ def compare_v2(
     ----------
     published : Record
         As read; with measurements.
-    recomputed : Record
+    recomputed : ComputedV2
         What a run of the same computation gives.
     tolerance : float
         Largest relative difference of an error that agrees.
@@ -102,22 +84,24 @@ def compare_v2(
     found = list(_recipe(published, recomputed))
     theirs, ours = published.measurements, recomputed.measurements
     if theirs is None or ours is None:
-        return [*found, _exact("/measurements", theirs is None, ours is None)]
-    found.append(_exact("/measurements/selected", theirs.selected, ours.selected))
+        return [*found, compare_exactly("/measurements", theirs is None, ours is None)]
+    found.append(compare_exactly("/measurements/selected", theirs.selected, ours.selected))
     found += [
-        _exact(f"/measurements/storage/{name}", getattr(theirs.storage, name), getattr(ours.storage, name))
+        compare_exactly(
+            f"/measurements/storage/{name}", getattr(theirs.storage, name), getattr(ours.storage, name)
+        )
         for name in ("codes_bytes", "metadata_bytes", "window_bytes")
     ]
     checks = {check.rotation: check.nmse for check in theirs.null_checks}
     for index, check in enumerate(ours.null_checks):
         field, stated = f"/measurements/null_checks/{index}/nmse", checks.get(check.rotation)
         difference = None if stated is None else abs(stated - check.nmse)
-        agrees = difference is not None and difference <= _NULL_TOLERANCE
-        found.append(FieldComparison(field, stated, check.nmse, difference, _NULL_TOLERANCE, agrees))
+        agrees = difference is not None and difference <= NULL_CHECK_BOUND
+        found.append(FieldComparison(field, stated, check.nmse, difference, NULL_CHECK_BOUND, agrees))
     arms = {arm.rotation: (index, arm) for index, arm in enumerate(theirs.arms)}
     for index, arm in enumerate(ours.arms):
         if arm.rotation not in arms:
-            found.append(_exact(f"/measurements/arms/{index}/rotation", "missing", arm.rotation))
+            found.append(compare_exactly(f"/measurements/arms/{index}/rotation", "missing", arm.rotation))
         else:
             found += _arm(
                 f"/measurements/arms/{arms[arm.rotation][0]}", arms[arm.rotation][1], arm, tolerance
@@ -125,28 +109,30 @@ def compare_v2(
     return found
 
 
-def _recipe(published: RecordV2, recomputed: RecordV2) -> "Iterator[FieldComparison]":
+def _recipe(published: "RecordV2", recomputed: "ComputedV2") -> "Iterator[FieldComparison]":
     theirs, ours = published.recipe, recomputed.recipe
     if theirs.dialect is not None and ours.dialect is not None:
         field = "/recipe/dialect/fingerprint_sha256"
-        yield _exact(field, theirs.dialect.fingerprint_sha256, ours.dialect.fingerprint_sha256)
-    yield _exact("/recipe/clip_grid", theirs.clip_grid, ours.clip_grid)
+        yield compare_exactly(field, theirs.dialect.fingerprint_sha256, ours.dialect.fingerprint_sha256)
+    yield compare_exactly("/recipe/clip_grid", theirs.clip_grid, ours.clip_grid)
     pairs = zip(theirs.rotations or (), ours.rotations or (), strict=False)
     for index, (stated, made) in enumerate(pairs):
         for name in ("id", "construction", "seed", "key_sha256", "value_sha256"):
-            yield _exact(f"/recipe/rotations/{index}/{name}", getattr(stated, name), getattr(made, name))
+            yield compare_exactly(
+                f"/recipe/rotations/{index}/{name}", getattr(stated, name), getattr(made, name)
+            )
     for name in ("calibration_queries", "evaluation_queries", "arms_share_queries", "selection_reads"):
-        yield _exact(
+        yield compare_exactly(
             f"/protocol/{name}", getattr(published.protocol, name), getattr(recomputed.protocol, name)
         )
 
 
 def _arm(field: str, stated: Any, made: Any, tolerance: float) -> "Iterator[FieldComparison]":
-    yield _exact(f"{field}/clip_ratio", stated.clip_ratio, made.clip_ratio)
+    yield compare_exactly(f"{field}/clip_ratio", stated.clip_ratio, made.clip_ratio)
     rows = zip(stated.calibration.query_nmse, made.calibration.query_nmse, strict=False)
     for index, (theirs, ours) in enumerate(rows):
         yield from _column(f"{field}/calibration/query_nmse/{index}", theirs, ours, ours, tolerance)
-    yield _exact(f"{field}/trials/query", stated.trials.query, made.trials.query)
+    yield compare_exactly(f"{field}/trials/query", stated.trials.query, made.trials.query)
     # A part can be small beside the others: its rounding is that of the largest.
     scales = [key + value for key, value in zip(made.trials.key_part, made.trials.value_part, strict=True)]
     for name in ("nmse", *_ERRORS):
@@ -165,10 +151,10 @@ def _column(
     for index in range(max(len(stated), len(made))):
         theirs, ours = (values[index] if index < len(values) else None for values in (stated, made))
         scale = scales[index] if index < len(scales) else 0.0
-        yield _number(f"{field}/{index}", theirs, ours, scale, tolerance)
+        yield compare_numbers(f"{field}/{index}", theirs, ours, tolerance, scale)
 
 
-def rederive_v2(record: RecordV2, backend: "Backend", progress: "Progress") -> Rederivation:
+def rederive_v2(record: "RecordV2", backend: "Backend", progress: "Progress") -> Rederivation:
     """Return what a run of the record's computation shows, trial by trial.
 
     Parameters
@@ -185,5 +171,4 @@ def rederive_v2(record: RecordV2, backend: "Backend", progress: "Progress") -> R
     """
     spec, protocol = computation_of_v2(record)
     result = run_protocol(spec, protocol, backend, progress=progress, null_check=True, keeps_errors=True)
-    again = RecordV2.model_validate_json(record_v2_text(build_record_v2(result, backend)))
-    return Rederivation(compare_v2(record, again), RECOMPUTED, REPORTED)
+    return Rederivation(compare_v2(record, computed_v2(result, backend)), RECOMPUTED, REPORTED)

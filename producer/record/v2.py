@@ -2,13 +2,22 @@
 
 import json
 import platform
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kvint2eval import __version__
 from kvint2eval.contract.v2.canonical import witness_v2
-from kvint2eval.contract.v2.model import CONTRACT_VERSION, Record
+from kvint2eval.contract.v2.model import (
+    CONTRACT_VERSION,
+    Claim,
+    Measurements,
+    Protocol,
+    Recipe,
+    Record,
+    Workload,
+)
 from producer.numerics.bootstrap import summarize
 from producer.numerics.contract_bootstrap import paired_interval
 from producer.quantize import get_pair
@@ -17,7 +26,7 @@ from producer.record.provenance import PRODUCER_ID, RECIPE_ARTIFACT, source_dige
 from producer.system.environment import os_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from producer.backend.base import Backend
 
@@ -25,8 +34,8 @@ __all__ = [
     "CLAIM_LEVEL",
     "CLAIM_RESAMPLES",
     "GRANULARITIES",
-    "NULL_CHECK_BOUND",
     "OBJECTIVE",
+    "ComputedV2",
     "RecordV2",
     "artifacts_json",
     "claim_json",
@@ -42,9 +51,6 @@ RecordV2 = Record
 
 CLAIM_LEVEL = 0.95
 CLAIM_RESAMPLES = 1000
-
-#: What a null check may be at most: the contract's bound.
-NULL_CHECK_BOUND = 1e-9
 
 #: What clip ratios and rotations are chosen by.
 OBJECTIVE = "post-wo-attention-output-nmse"
@@ -64,6 +70,35 @@ _DIALECT_MEMBERS = (
     "dequantization_dtype",
     "packing",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedV2:
+    """The members of a v2 record that a run computes: no environment, no artifacts and no witness.
+
+    Attributes
+    ----------
+    recipe, workload, protocol, measurements, claims
+        As of `Record`.
+    """
+
+    recipe: Recipe
+    workload: Workload
+    protocol: Protocol
+    measurements: Measurements
+    claims: tuple[Claim, ...]
+
+    @classmethod
+    def of(cls, members: "Mapping[str, Any]") -> "ComputedV2":
+        """Return the members of a record that are computed, from their JSON values."""
+        return cls(
+            # A list of JSON is a tuple of the contract.
+            recipe=Recipe.model_validate(members["recipe"], strict=False),
+            workload=Workload.model_validate(members["workload"], strict=False),
+            protocol=Protocol.model_validate(members["protocol"], strict=False),
+            measurements=Measurements.model_validate(members["measurements"], strict=False),
+            claims=tuple(Claim.model_validate(claim, strict=False) for claim in members["claims"]),
+        )
 
 
 def sealed_v2(**members: Any) -> dict[str, Any]:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 from producer.errors import RecordError, SpecError
 from producer.experiment.slice.spec import PROTOCOLS, SliceProtocol, SliceSpec
 from producer.numerics.contract_bootstrap import MAX_TRIALS
+from producer.record.field_comparison import NULL_CHECK_BOUND
 from producer.record.reading import RecordV2
 from producer.record.v2 import (
     GRANULARITIES,
-    NULL_CHECK_BOUND,
     OBJECTIVE,
+    ComputedV2,
     artifacts_json,
     claim_json,
     dialect_json,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from producer.backend.base import Backend
     from producer.experiment.slice.protocol import Arm, RunResult
 
-__all__ = ["RecordV2", "build_record_v2", "computation_of_v2", "require_v2"]
+__all__ = ["RecordV2", "build_record_v2", "computation_of_v2", "computed_v2", "require_v2"]
 
 _DIALECT = "symmetric-absmax-clip"
 _GENERATOR = "kvint2eval-synthetic-slice-v1"
@@ -54,14 +55,25 @@ def build_record_v2(result: "RunResult", backend: "Backend") -> dict[str, Any]:
         If the run did not keep its errors or null checks.
     """
     return sealed_v2(
-        recipe=_recipe(result),
-        workload=_workload(result.spec),
-        protocol=_protocol(result, backend),
+        **_computed(result, backend),
         environment=environment_json(backend),
         artifacts=artifacts_json(backend),
-        measurements=_measurements(result),
-        claims=[_claim(result)],
     )
+
+
+def computed_v2(result: "RunResult", backend: "Backend") -> ComputedV2:
+    """Return what a run gives of a v2 record, to compare with one; see `build_record_v2`."""
+    return ComputedV2.of(_computed(result, backend))
+
+
+def _computed(result: "RunResult", backend: "Backend") -> dict[str, Any]:
+    return {
+        "recipe": _recipe(result),
+        "workload": _workload(result.spec),
+        "protocol": _protocol(result, backend),
+        "measurements": _measurements(result),
+        "claims": [_claim(result)],
+    }
 
 
 def _rotation_id(index: int) -> str:

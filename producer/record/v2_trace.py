@@ -9,11 +9,12 @@ from producer.errors import RecordError, SpecError
 from producer.experiment.trace.arm_protocol import DECODE_REPEATS, DECODE_WARMUP, TraceProtocol, sequence_id
 from producer.numerics.bootstrap import summarize
 from producer.quantize import get_pair
+from producer.record.field_comparison import NULL_CHECK_BOUND
 from producer.record.reading import RecordV2
 from producer.record.v2 import (
     GRANULARITIES,
-    NULL_CHECK_BOUND,
     OBJECTIVE,
+    ComputedV2,
     artifacts_json,
     claim_json,
     dialect_json,
@@ -33,6 +34,7 @@ __all__ = [
     "CLAIM_SEED",
     "PROTOCOL",
     "build_trace_record",
+    "computed_trace",
     "fitted_digests",
     "is_of_trace",
     "protocol_of_trace",
@@ -98,14 +100,29 @@ def build_trace_record(
         ),
     ]
     return sealed_v2(
-        recipe=_recipe(protocol, comparison, model.head_dim),
-        workload=_workload(comparison.layer_idx, evaluation),
-        protocol=_protocol(calibration, evaluation),
+        **_computed(protocol, comparison, calibration, evaluation),
         environment=environment_json(backend),
         artifacts=artifacts_json(backend, *artifacts),
-        measurements=_measurements(comparison, evaluation),
-        claims=_claims(comparison),
     )
+
+
+def computed_trace(
+    protocol: TraceProtocol, comparison: "LayerComparison", calibration: "Trace", evaluation: "Trace"
+) -> ComputedV2:
+    """Return what a comparison gives of a v2 record, to compare with one; see `build_trace_record`."""
+    return ComputedV2.of(_computed(protocol, comparison, calibration, evaluation))
+
+
+def _computed(
+    protocol: TraceProtocol, comparison: "LayerComparison", calibration: "Trace", evaluation: "Trace"
+) -> dict[str, Any]:
+    return {
+        "recipe": _recipe(protocol, comparison, evaluation.model.head_dim),
+        "workload": _workload(comparison.layer_idx, evaluation),
+        "protocol": _protocol(calibration, evaluation),
+        "measurements": _measurements(comparison, evaluation),
+        "claims": _claims(comparison),
+    }
 
 
 def trace_record_text(record: dict[str, Any]) -> str:

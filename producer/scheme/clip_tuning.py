@@ -5,6 +5,7 @@ then for values ‖δy_V‖²/hidden_size under the weights of the keys so quant
 calibration sequence and the query heads of a KV head.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,9 @@ from producer.errors import SpecError
 from producer.quantize import get_dialect
 from producer.quantize.heads import quantize_heads
 from producer.quantize.windows import static_split
-from producer.trace.layer import LAST_QUERIES
+from producer.scheme.calibration import LayerCalibration
+from producer.scheme.window_attention import WindowAttention
+from producer.trace.attention import HIDDEN
 from producer.transform.centring import center_keys
 from producer.transform.covariance import queries_by_kv_head
 
@@ -39,8 +42,6 @@ GRIDS: dict[str, tuple[float, ...]] = {
     "binary-search": _ORDER,
 }
 
-_HIDDEN = np.float32(-1e30)
-
 
 def clip_grid(name: str) -> tuple[float, ...]:
     """Return the clip ratios that are tried with a dialect.
@@ -65,7 +66,7 @@ def lowest_clips(name: str, clips: tuple[float, ...]) -> list[int]:
 
 
 def tune_clips(
-    scheme: "Scheme", rotations: "LayerTransforms", calibration: "Sequence[LayerTrace]"
+    scheme: "Scheme", rotations: "LayerTransforms", calibration: "LayerCalibration | Sequence[LayerTrace]"
 ) -> "tuple[tuple[float, ...], tuple[float, ...]]":
     """Return the clip ratios of keys and of values by KV head.
 
@@ -75,7 +76,7 @@ def tune_clips(
         Its dialects, group size and windows.
     rotations : LayerTransforms
         The layer's transforms, key mean and factors of error feedback.
-    calibration : sequence of LayerTrace
+    calibration : LayerCalibration, or sequence of LayerTrace
         The layer of every calibration sequence, with output weights. Those that have no quantized token are left out.
 
     Raises
@@ -89,24 +90,37 @@ def tune_clips(
     ratio: nothing that it stores is read. Logits and weights in float32, since a choice among thirteen needs no more;
     sums over tokens, queries and sequences in float64.
     """
+    if not isinstance(calibration, LayerCalibration):
+        calibration = LayerCalibration(calibration)
     grids = clip_grid(scheme.key_dialect), clip_grid(scheme.value_dialect)
-    if any(layer.w_o is None for layer in calibration):
+    if any(layer.w_o is None for layer in calibration.layers):
         raise SpecError("tuned clips need output weights: this calibration has none")
+    windows = scheme.sink, scheme.recent
     searches = [
-        _Search(scheme, rotations, layer)
-        for layer in calibration
-        if static_split(layer.seq_len, scheme.sink, scheme.recent).quantized
+        _Search(scheme, rotations, _exact(calibration, index, rotations, windows))
+        for index, layer in enumerate(calibration.layers)
+        if static_split(layer.seq_len, *windows).quantized
     ]
     if not searches:
         raise SpecError(
-            f"calibration sequences of at most {scheme.sink + scheme.recent} tokens are not allowed with tuned clips: "
-            "none has a quantized token"
+            f"calibration sequences of at most {sum(windows)} tokens are not allowed with tuned clips: none has a "
+            "quantized token"
         )
     keys = _best(grids[0], sum((search.of_keys(grids[0]) for search in searches), 0.0), scheme.key_clip)
-    for search in searches:
-        search.fix_keys(keys)
-    values = _best(grids[1], sum((search.of_values(grids[1]) for search in searches), 0.0), scheme.value_clip)
-    return keys, values
+    objectives = sum((search.of_values(grids[1], search.weights(keys)) for search in searches), 0.0)
+    return keys, _best(grids[1], objectives, scheme.value_clip)
+
+
+def _exact(
+    calibration: LayerCalibration, index: int, rotations: "LayerTransforms", windows: tuple[int, int]
+) -> WindowAttention:
+    """Return the exact attention of a sequence over keys less the mean that the rotations have."""
+    mean = rotations.key_mean
+    if mean is None or np.array_equal(mean, calibration.key_mean):
+        return calibration.window_attention(index, centred=mean is not None, windows=windows)
+    # A mean from elsewhere: a fitted scheme whose clips are tuned again on other texts.
+    layer = calibration.layers[index]
+    return WindowAttention(layer, center_keys(layer.k, mean), *windows)
 
 
 def _best(grid: tuple[float, ...], objectives: "Float64Array | float", fallback: float) -> tuple[float, ...]:
@@ -119,115 +133,92 @@ def _best(grid: tuple[float, ...], objectives: "Float64Array | float", fallback:
 
 
 class _Search:
-    """What all ratios share for one sequence: exact logits, and the part of attention that the windows give.
+    """The objectives of one sequence under a scheme's transforms.
 
-    Arrays have the axes (num_kv_heads, group·queries, tokens or head_dim). Rows of `_q` are queries q M⁻ᵀ of the keys'
-    transform; exponentials are of scores less `_top`.
+    Arrays have the axes (num_kv_heads, group·queries, tokens or head_dim). With s the exact scores of the quantized
+    tokens, s̃ those of stored keys, m the larger of both maxima, Z_w the windows' Σ exp(s - top) and f = exp(top - m):
+    Z̃ = Σ exp(s̃ - m) + f Z_w, and KL(p ‖ p̃) = log Z̃ - log f - log Z - Σ p (s̃ - s).
     """
 
-    def __init__(self, scheme: "Scheme", rotations: "LayerTransforms", layer: "LayerTrace") -> None:
-        self._key_dialect, self._value_dialect = (
-            get_dialect(scheme.key_dialect),
-            get_dialect(scheme.value_dialect),
+    def __init__(self, scheme: "Scheme", rotations: "LayerTransforms", exact: WindowAttention) -> None:
+        self._exact = exact
+        size = scheme.group_size or exact.keys.shape[-1]
+        self._key, self._value = (
+            _Coding(get_dialect(name), size, transform.rotate(rows), feedback)
+            for name, transform, rows, feedback in (
+                (scheme.key_dialect, rotations.key, exact.keys, rotations.key_feedback),
+                (scheme.value_dialect, rotations.value, exact.values, rotations.value_feedback),
+            )
         )
-        self._group_size = scheme.group_size or layer.k.shape[-1]
-        self._feedback = rotations.key_feedback, rotations.value_feedback
-        queries = min(LAST_QUERIES, layer.seq_len)
-        first = layer.seq_len - queries
-        self._shape = (layer.num_kv_heads, layer.group, queries)
-        split = static_split(layer.seq_len, scheme.sink, scheme.recent)
-        middle = slice(split.sink, split.sink + split.quantized)
-        keys = layer.k if rotations.key_mean is None else center_keys(layer.k, rotations.key_mean)
-        q = layer.q[:, first:]
-        future = np.arange(layer.seq_len)[None, :] > np.arange(first, layer.seq_len)[:, None]
-        self._future = np.tile(future, (layer.group, 1))
-        scores = queries_by_kv_head(q, layer.num_kv_heads) @ keys.swapaxes(1, 2) * np.float32(layer.scaling)
-        scores[:, self._future] = _HIDDEN
-        self._future = self._future[:, middle]
-        self._q = queries_by_kv_head(rotations.key.rotate_queries(q), layer.num_kv_heads)
-        self._q = self._q * np.float32(layer.scaling)
-        self._keys = rotations.key.rotate(np.ascontiguousarray(keys[:, middle]))
-        self._v = np.ascontiguousarray(layer.v[:, middle])
-        self._values = rotations.value.rotate(self._v)
-        self._prepare(scores, layer, middle)
-        wide = layer.w_o.astype(np.float64) if layer.w_o is not None else np.empty(0)
-        gram = (wide @ wide.swapaxes(1, 2) / wide.shape[2]).reshape(
-            layer.num_kv_heads, layer.group, *wide.shape[1:2] * 2
-        )
+        # q M⁻ᵀ meets coded keys as they are.
+        turned = queries_by_kv_head(rotations.key.rotate_queries(exact.q), exact.shape[0])
+        self._q: Float32Array = turned * exact.scaling
         back = rotations.value.inverses.astype(np.float64)[:, None]
-        self._gram, self._value_gram = gram, back @ gram @ back.swapaxes(-1, -2)
-        self._weights = np.empty(0, dtype=np.float32)
-
-    def _prepare(self, scores: "Float32Array", layer: "LayerTrace", middle: slice) -> None:
-        """Take apart the exact attention: weights of quantized tokens, sum and output of the windows."""
-        self._top = scores.max(axis=-1, keepdims=True)
-        raised = np.exp(scores - self._top)
-        total = raised.sum(axis=-1, keepdims=True, dtype=np.float64)
-        self._scores = np.ascontiguousarray(scores[..., middle])
-        self._p = (raised[..., middle] / total).astype(np.float32)
-        self._log_total = np.log(total)
-        self._output = (raised @ layer.v).astype(np.float64) / total
-        raised[..., middle] = 0
-        self._window_total = raised.sum(axis=-1, keepdims=True, dtype=np.float64)
-        self._window_output = (raised @ layer.v).astype(np.float64)
+        self._value_gram: Float64Array = back @ exact.gram @ back.swapaxes(-1, -2)
 
     def of_keys(self, grid: tuple[float, ...]) -> "Float64Array":
         """Return the objective of the keys for every ratio, summed over queries, (ratios, num_kv_heads)."""
-        found = np.empty((len(grid), self._shape[0]))
+        exact = self._exact
+        found = np.empty((len(grid), exact.shape[0]))
         for place, ratio in enumerate(grid):
-            raised, change, log_factor, total = self._raised(
-                _stored(self._key_dialect, self._keys, (ratio,), self._group_size, self._feedback[0])
-            )
-            factor = np.exp(log_factor)
-            output = ((raised @ self._v) + self._window_output * factor) / total
-            divergence = np.log(total) - log_factor - self._log_total
-            divergence -= np.einsum("hqs,hqs->hq", self._p, change)[..., None]
-            squares = self._squares(output - self._output, self._gram)
-            found[place] = divergence.sum(axis=(1, 2)) + squares
+            scores = self._scores((ratio,))
+            divergence = np.einsum("hqs,hqs->hq", exact.p, scores - exact.scores)
+            raised, log_factor, total = self._raised(scores)
+            output = ((raised @ exact.values) + exact.window_output * np.exp(log_factor)) / total
+            divergences = np.log(total) - log_factor - exact.log_total - divergence[..., None]
+            squares = self._squares(output - exact.output, exact.gram)
+            found[place] = divergences.sum(axis=(1, 2)) + squares
         return found
 
-    def _raised(
-        self, stored: "Float32Array"
-    ) -> "tuple[Float32Array, Float32Array, Float64Array, Float64Array]":
-        """Return exp of the quantized tokens' scores, their change, the log of the windows' factor, and the sum."""
-        scores = self._q @ stored.swapaxes(1, 2)
-        scores[:, self._future] = _HIDDEN
-        change = scores - self._scores
-        top = np.maximum(self._top, scores.max(axis=-1, keepdims=True))
+    def weights(self, clips: tuple[float, ...]) -> "Float32Array":
+        """Return the attention weights of the quantized tokens for keys with these ratios, one a KV head."""
+        raised, _, total = self._raised(self._scores(clips))
+        return (raised / total).astype(np.float32)
+
+    def of_values(self, grid: tuple[float, ...], weights: "Float32Array") -> "Float64Array":
+        """Return the objective of the values for every ratio, summed over queries, (ratios, num_kv_heads)."""
+        found = np.empty((len(grid), self._exact.shape[0]))
+        for place, ratio in enumerate(grid):
+            errors = self._value.stored((ratio,))
+            errors -= self._value.rows
+            found[place] = self._squares((weights @ errors).astype(np.float64), self._value_gram)
+        return found
+
+    def _scores(self, clips: tuple[float, ...]) -> "Float32Array":
+        """Return the scores of the quantized tokens for keys with these ratios."""
+        scores: Float32Array = self._q @ self._key.stored(clips).swapaxes(1, 2)
+        if self._exact.future is not None:
+            scores[:, self._exact.future] = HIDDEN
+        return scores
+
+    def _raised(self, scores: "Float32Array") -> "tuple[Float32Array, Float64Array, Float64Array]":
+        """Return exp of scores, which are used up, the log of the windows' factor f, and Z̃."""
+        exact = self._exact
+        top = np.maximum(exact.top, scores.max(axis=-1, keepdims=True))
         scores -= top
         raised = np.exp(scores, out=scores)
-        log_factor = (self._top - top).astype(np.float64)
-        total = raised.sum(axis=-1, keepdims=True, dtype=np.float64) + self._window_total * np.exp(log_factor)
-        return raised, change, log_factor, total
-
-    def fix_keys(self, clips: tuple[float, ...]) -> None:
-        """Take the attention weights of keys with these ratios, one a KV head, for the values."""
-        stored = _stored(self._key_dialect, self._keys, clips, self._group_size, self._feedback[0])
-        raised, _, _, total = self._raised(stored)
-        self._weights = (raised / total).astype(np.float32)
-
-    def of_values(self, grid: tuple[float, ...]) -> "Float64Array":
-        """Return the objective of the values for every ratio, summed over queries, (ratios, num_kv_heads)."""
-        found = np.empty((len(grid), self._shape[0]))
-        for place, ratio in enumerate(grid):
-            stored = _stored(self._value_dialect, self._values, (ratio,), self._group_size, self._feedback[1])
-            errors = stored - self._values
-            found[place] = self._squares((self._weights @ errors).astype(np.float64), self._value_gram)
-        return found
+        log_factor = (exact.top - top).astype(np.float64)
+        total = raised.sum(axis=-1, keepdims=True, dtype=np.float64) + exact.window_total * np.exp(log_factor)
+        return raised, log_factor, total
 
     def _squares(self, errors: "Float64Array", gram: "Float64Array") -> "Float64Array":
         """Return Σ ‖error W‖²/hidden_size by KV head, from W Wᵀ/hidden_size."""
-        by_head = errors.reshape(*self._shape, -1)
+        by_head = errors.reshape(*self._exact.shape, -1)
         squares: Float64Array = ((by_head @ gram) * by_head).sum(axis=(1, 2, 3))
         return squares
 
 
-def _stored(
-    dialect: "Dialect",
-    x: "Float32Array",
-    clips: tuple[float, ...],
-    group_size: int,
-    factors: "Float32Array | None",
-) -> "Float32Array":
-    """Return what a dialect makes of rows, read again."""
-    return dialect.dequantize(quantize_heads(dialect, x, clips, group_size, factors))
+@dataclass(frozen=True, slots=True)
+class _Coding:
+    """Rows of one side, transformed, and what codes them."""
+
+    dialect: "Dialect"
+    group_size: int
+    rows: "Float32Array"
+    feedback: "Float32Array | None"
+
+    def stored(self, clips: tuple[float, ...]) -> "Float32Array":
+        """Return what the dialect makes of the rows with these ratios, read again."""
+        return self.dialect.dequantize(
+            quantize_heads(self.dialect, self.rows, clips, self.group_size, self.feedback)
+        )

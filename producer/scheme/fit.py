@@ -5,28 +5,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from producer.errors import SpecError
 from producer.quantize.feedback import feedback_factors
+from producer.scheme.calibration import LayerCalibration
 from producer.scheme.clip_tuning import tune_clips
 from producer.scheme.fitted_layer import FittedLayer
 from producer.scheme.registry import SCHEMES, RotationName, Scheme, get_scheme
-from producer.transform.attention_weighted import attention_covariances
-from producer.transform.balanced import balanced_from_covariances, unweighted_covariances, with_ridge
-from producer.transform.centring import center_keys, key_mean
+from producer.transform.balanced import balanced_from_covariances, with_ridge
 from producer.transform.dense import build_hadamard, build_identity, build_quarot
-from producer.transform.oscar import build_oscar
+from producer.transform.oscar import oscar_from_covariance
 from producer.transform.transform_file import LayerTransforms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import TypeAlias
 
-    from producer.numerics.arrays import Float32Array, Float64Array
+    from producer.numerics.arrays import Float32Array
+    from producer.scheme.calibration import Covariances
     from producer.trace.layer import LayerTrace
     from producer.transform.base import Side
     from producer.transform.dense import DenseTransform
-
-    _Covariances: TypeAlias = tuple[Float64Array, Float64Array]
 
 __all__ = ["SCHEMES", "Scheme", "fit_layer", "get_scheme"]
 
@@ -35,10 +31,10 @@ METRIC_RIDGE = 1e-2
 
 
 def _build(
-    scheme: Scheme, side: "Side", layer: "LayerTrace", covariances: "_Covariances | None"
+    scheme: Scheme, side: "Side", calibration: LayerCalibration, covariances: "Covariances | None"
 ) -> "DenseTransform":
-    """Return the transform of a side, of a layer's calibration where it needs one; `layer` has all its tokens."""
-    head_dim = layer.k.shape[-1]
+    """Return the transform of a side, of a layer's calibration where it needs one."""
+    head_dim = calibration.layers[0].k.shape[-1]
     rotation: RotationName = getattr(scheme, f"{side}_rotation")
     if rotation == "identity":
         return build_identity(head_dim)
@@ -48,40 +44,31 @@ def _build(
         return build_quarot(head_dim)
     if covariances is not None and rotation == "balanced":
         return balanced_from_covariances(*covariances, _ridge(scheme, side), balance=scheme.balance)
-    target = "qqt" if side == "key" else "sst"
-    return build_oscar(target, layer.q, layer.k, layer.v, is_per_head=rotation == "oscar")
+    sigma = calibration.covariance("qqt" if side == "key" else "sst")
+    return oscar_from_covariance(sigma if rotation == "oscar" else sigma.mean(axis=0, keepdims=True))
 
 
 def _ridge(scheme: Scheme, side: "Side") -> float:
     return scheme.key_ridge if side == "key" else scheme.value_ridge
 
 
-def _covariances(
-    scheme: Scheme,
-    side: "Side",
-    layer: "LayerTrace",
-    calibration: "Sequence[LayerTrace]",
-    mean: "Float32Array | None",
-) -> "_Covariances | None":
+def _covariances(scheme: Scheme, side: "Side", calibration: LayerCalibration) -> "Covariances | None":
     """Return the covariances of what a side stores and of what reads it, if the scheme looks at them."""
-
-    def stored(k: "Float32Array") -> "Float32Array":
-        return k if mean is None else center_keys(k, mean)
-
     if scheme.rounding == "nearest" and getattr(scheme, f"{side}_rotation") != "balanced":
         return None
-    covariances = unweighted_covariances(side, layer.q, stored(layer.k), layer.v, layer.w_o)
     if scheme.weights == "attention" or (scheme.weights == "attention-keys" and side == "key"):
-        keys = [stored(part.k) for part in calibration]
-        windows = scheme.sink, scheme.recent
-        covariances = attention_covariances(
-            side, calibration, keys, covariances, windows, _ridge(scheme, side), scheme.shrinkage
+        return calibration.weighted(
+            side,
+            centred=scheme.center_keys,
+            windows=(scheme.sink, scheme.recent),
+            ridge=_ridge(scheme, side),
+            shrinkage=scheme.shrinkage,
         )
-    return covariances
+    return calibration.plain(side, centred=scheme.center_keys)
 
 
 def _feedback(
-    scheme: Scheme, transform: "DenseTransform", covariances: "_Covariances | None"
+    scheme: Scheme, transform: "DenseTransform", covariances: "Covariances | None"
 ) -> "Float32Array | None":
     """Return the factors of error feedback of a side: of M⁻¹ Σ_q M⁻ᵀ, the readers of what is stored as x M."""
     if covariances is None or scheme.rounding == "nearest":
@@ -93,31 +80,23 @@ def _feedback(
 
 
 def _fit_side(
-    scheme: Scheme,
-    side: "Side",
-    layer: "LayerTrace",
-    calibration: "Sequence[LayerTrace]",
-    mean: "Float32Array | None",
+    scheme: Scheme, side: "Side", calibration: LayerCalibration
 ) -> "tuple[DenseTransform, Float32Array | None]":
     """Return the transform of a side and its factors of error feedback."""
-    covariances = _covariances(scheme, side, layer, calibration, mean)
-    transform = _build(scheme, side, layer, covariances)
+    covariances = _covariances(scheme, side, calibration)
+    transform = _build(scheme, side, calibration, covariances)
     return transform, _feedback(scheme, transform, covariances)
 
 
-def _concatenated(layers: "Sequence[LayerTrace]", name: str) -> "Float32Array":
-    """Return an array of all sequences, one after the other along the tokens."""
-    return np.concatenate([getattr(layer, name) for layer in layers], axis=1)
-
-
-def fit_layer(scheme: Scheme, calibration: "Sequence[LayerTrace]") -> FittedLayer:
+def fit_layer(scheme: Scheme, calibration: "LayerCalibration | Sequence[LayerTrace]") -> FittedLayer:
     """Return a scheme fitted to one layer of calibration sequences.
 
     Parameters
     ----------
     scheme : Scheme
-    calibration : sequence of LayerTrace
-        The same layer of at least one sequence; their tokens are taken together.
+    calibration : LayerCalibration, or sequence of LayerTrace
+        The same layer of at least one sequence; their tokens are taken together. Several schemes share the statistics
+        of one `LayerCalibration`.
 
     Raises
     ------
@@ -130,16 +109,11 @@ def fit_layer(scheme: Scheme, calibration: "Sequence[LayerTrace]") -> FittedLaye
     OSCAR's rotations: `qqt` for keys and `sst` for values, composed as `r_h_pbr`. Balanced transforms: the covariance
     of keys as they are stored with that of queries, and the second moment of values with W Wᵀ (E34), with Hadamard.
     """
-    if not calibration:
-        raise SpecError("no calibration sequence: at least one is needed")
-    first = calibration[0]
-    layer = first
-    if len(calibration) > 1:
-        joined = {name: _concatenated(calibration, name) for name in ("q", "k", "v")}
-        layer = type(first)(layer_idx=first.layer_idx, w_o=first.w_o, scaling=first.scaling, **joined)
-    mean = key_mean(layer.k) if scheme.center_keys else None
-    key, key_feedback = _fit_side(scheme, "key", layer, calibration, mean)
-    value, value_feedback = _fit_side(scheme, "value", layer, calibration, mean)
+    if not isinstance(calibration, LayerCalibration):
+        calibration = LayerCalibration(calibration)
+    key, key_feedback = _fit_side(scheme, "key", calibration)
+    value, value_feedback = _fit_side(scheme, "value", calibration)
+    mean = calibration.key_mean if scheme.center_keys else None
     rotations = LayerTransforms(key, value, mean, key_feedback=key_feedback, value_feedback=value_feedback)
     if scheme.clips == "tuned":
         keys, values = tune_clips(scheme, rotations, calibration)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from producer.errors import SpecError
+from producer.trace.attention import last_future, softmax
 from producer.trace.files import Trace, read_trace, write_arrays, write_manifest, write_token_ids
 from producer.trace.layer import LayerTrace
 from producer.trace.model import (
@@ -43,14 +44,12 @@ def attention_output(layer: LayerTrace, num_queries: int) -> "Float32Array":
         raise SpecError(f"layer {layer.layer_idx}: there are no output weights")
     total = 0
     first = layer.seq_len - num_queries
-    future = np.arange(layer.seq_len)[None, :] > np.arange(first, layer.seq_len)[:, None]
+    future = last_future(layer.seq_len, num_queries)
     for head in range(layer.q.shape[0]):
         kv = head // layer.group
         scores = layer.q[head, first:].astype(np.float64) @ layer.k[kv].T * layer.scaling
         scores[future] = -np.inf
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        total = total + weights @ layer.v[kv] @ layer.w_o[head]
+        total = total + softmax(scores) @ layer.v[kv] @ layer.w_o[head]
     return np.asarray(total, dtype=np.float32)
 
 

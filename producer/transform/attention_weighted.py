@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from producer.errors import SpecError
+from producer.trace.attention import future_tokens, softmax
 from producer.transform.balanced import RIDGE, balancing, with_ridge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from producer.numerics.arrays import Float32Array, Float64Array
     from producer.trace.layer import LayerTrace
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 __all__ = [
     "QUERIES",
     "STEPS",
+    "HeadReads",
     "Pairs",
     "attention_covariances",
+    "head_reads",
     "key_pairs",
     "value_pairs",
     "weighted_balance",
@@ -187,62 +190,78 @@ def _mixed(
     )
 
 
-def _attention(layer: "LayerTrace", head: int, sink: int, recent: int) -> "tuple[Float32Array, Float32Array]":
-    """Return queries of a KV head and their attention weights, 0 for tokens that are exact for the query.
+@dataclass(frozen=True, slots=True)
+class HeadReads:
+    """What attention reads of the quantized tokens of one KV head and sequence.
 
-    Shapes (group, positions, d) and (group, positions, tokens), float32.
+    Attributes
+    ----------
+    queries : float64, shape (group·positions, d)
+    of_keys : float32, shape (group·positions, tokens)
+        p(1 - p), 0 for tokens that are exact for the query.
+    of_values : float32, shape (group, tokens)
+        Σ p² over the positions of a query head.
+    """
+
+    queries: "Float64Array"
+    of_keys: "Float32Array"
+    of_values: "Float32Array"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.queries.nbytes + self.of_keys.nbytes + self.of_values.nbytes
+
+
+def head_reads(layer: "LayerTrace", head: int, sink: int, recent: int) -> HeadReads:
+    """Return what attention reads of the quantized tokens of a KV head, at `QUERIES` positions of a sequence.
+
+    Parameters
+    ----------
+    layer : LayerTrace
+        With more than sink + recent tokens.
+    head : int
+    sink, recent : int
+        Tokens that are exact: the first ones, and for every query the last ones up to its own.
     """
     tokens = layer.seq_len
     first = sink + recent
     positions = np.unique(np.linspace(first, tokens - 1, min(QUERIES, tokens - first)).astype(int))
     q = layer.q[head * layer.group : (head + 1) * layer.group, positions]
     scores = q @ layer.k[head].T * np.float32(layer.scaling)
+    scores[:, future_tokens(positions, tokens)] = -np.inf
+    p = softmax(scores)
     place = np.arange(tokens)
-    scores[:, place[None, :] > positions[:, None]] = -np.inf
-    scores -= scores.max(axis=-1, keepdims=True)
-    weights = np.exp(scores, out=scores)
-    weights /= weights.sum(axis=-1, keepdims=True)
-    weights[:, (place[None, :] < sink) | (place[None, :] > positions[:, None] - recent)] = 0
-    return q, weights
+    p[:, (place[None, :] < sink) | (place[None, :] > positions[:, None] - recent)] = 0
+    weights = (p * (1 - p)).reshape(-1, tokens)
+    return HeadReads(q.reshape(len(weights), -1).astype(np.float64), weights, np.square(p).sum(axis=1))
 
 
-def key_pairs(layer: "LayerTrace", stored: "Float32Array", head: int, sink: int, recent: int) -> Pairs:
-    """Return queries and keys of one KV head, weighted with p(1 - p).
+def key_pairs(reads: HeadReads, stored: "Float32Array") -> Pairs:
+    """Return queries and keys of one KV head, weighted with p(1 - p); `stored` are its keys as they are stored."""
+    return Pairs(reads.queries, stored.astype(np.float64), reads.of_keys)
 
-    Parameters
-    ----------
-    layer : LayerTrace
-        With more than sink + recent tokens.
-    stored : float32, shape (num_kv_heads, tokens, head_dim)
-        Keys as they are stored: centred, if they are.
-    head : int
-    sink, recent : int
-        Tokens that are exact: the first ones, and for every query the last ones up to its own.
+
+def value_pairs(reads: HeadReads, layer: "LayerTrace", head: int) -> Pairs:
+    """Return output weights and values of one KV head: the token s has Σ_t p_ts² with each query head's W Wᵀ.
+
+    Raises
+    ------
+    SpecError
+        If the layer has no output weights.
     """
-    q, p = _attention(layer, head, sink, recent)
-    weights = (p * (1 - p)).reshape(-1, layer.seq_len)
-    return Pairs(q.reshape(len(weights), -1).astype(np.float64), stored[head].astype(np.float64), weights)
-
-
-def value_pairs(layer: "LayerTrace", head: int, sink: int, recent: int) -> Pairs:
-    """Return output weights and values of one KV head: the token s has Σ_t p_ts² with each query head's W Wᵀ."""
     if layer.w_o is None:
         raise SpecError("a balanced transform of values needs output weights: this calibration has none")
-    _, p = _attention(layer, head, sink, recent)
-    by_head = np.square(p).sum(axis=1)
     w_o = layer.w_o[head * layer.group : (head + 1) * layer.group].astype(np.float64)
     # R of a QR decomposition of Wᵀ: d rows that have the W Wᵀ of all columns.
     readers = np.concatenate([np.linalg.qr(weights.T, mode="r") for weights in w_o])
-    rows = np.repeat(by_head, len(readers) // layer.group, axis=0)
+    rows = np.repeat(reads.of_values, len(readers) // layer.group, axis=0)
     return Pairs(readers, layer.v[head].astype(np.float64), rows)
 
 
 def attention_covariances(
-    side: str,
-    layers: "Sequence[LayerTrace]",
-    stored: "Sequence[Float32Array]",
+    pairs_of: "Callable[[int], Sequence[Pairs]]",
     start: "tuple[Float64Array, Float64Array]",
-    windows: tuple[int, int],
     ridge: float = RIDGE,
     shrinkage: float = 0.0,
 ) -> "tuple[Float64Array, Float64Array]":
@@ -250,41 +269,21 @@ def attention_covariances(
 
     Parameters
     ----------
-    side : {"key", "value"}
-    layers : sequence of LayerTrace
-        One layer of every calibration sequence.
-    stored : sequence of float32, shape (num_kv_heads, tokens, head_dim)
-        Keys as they are stored, by sequence.
+    pairs_of : callable
+        Gives the pairs of a KV head, one a sequence.
     start : pair of float64, shape (num_kv_heads, d, d)
         The plain covariances of rows and of readers.
-    windows : pair of int
-        sink, recent.
     ridge, shrinkage : float
         As `weighted_balance`.
 
     Raises
     ------
     SpecError
-        If no sequence is longer than the windows.
+        As `weighted_balance`.
     """
-    sink, recent = windows
-    long = [
-        (layer, keys) for layer, keys in zip(layers, stored, strict=True) if layer.seq_len > sink + recent
-    ]
-    if not long:
-        raise SpecError(
-            f"calibration sequences of at most {sink + recent} tokens are not allowed with attention weights: no query "
-            "reads a quantized token"
-        )
     rows, readers = np.empty_like(start[0]), np.empty_like(start[1])
     for head in range(len(rows)):
-        pairs = [
-            key_pairs(layer, keys, head, sink, recent)
-            if side == "key"
-            else value_pairs(layer, head, sink, recent)
-            for layer, keys in long
-        ]
         rows[head], readers[head], _ = weighted_balance(
-            pairs, (start[0][head], start[1][head]), ridge, shrinkage=shrinkage
+            pairs_of(head), (start[0][head], start[1][head]), ridge, shrinkage=shrinkage
         )
     return rows, readers

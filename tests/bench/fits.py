@@ -14,10 +14,10 @@ import numpy as np
 
 from producer.quantize import get_dialect
 from producer.quantize.heads import quantize_heads
+from producer.scheme.calibration import LayerCalibration
 from producer.scheme.fit import fit_layer
 from producer.scheme.registry import get_scheme
 from producer.trace.files import read_trace
-from producer.transform.attention_weighted import attention_covariances
 from producer.transform.balanced import balanced_from_covariances, unweighted_covariances
 from producer.transform.centring import center_keys, key_mean
 
@@ -50,14 +50,15 @@ def medians(works: "dict[str, Callable[[], object]]") -> dict[str, float]:
 
 def weighted(scheme: "Scheme", parts: "list[LayerTrace]") -> None:
     """The covariances that a scheme balances, of both sides of a layer, from the plain ones of all its sequences."""
-    joined = [np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("q", "k", "v")]
-    mean = key_mean(joined[1])
-    stored = center_keys(joined[1], mean)
-    windows = scheme.sink, scheme.recent
+    calibration = LayerCalibration(parts)
     for side, ridge in (("key", scheme.key_ridge), ("value", scheme.value_ridge)):
-        plain = unweighted_covariances(side, joined[0], stored, joined[2], parts[0].w_o)  # type: ignore[arg-type]
-        keys = [center_keys(part.k, mean) for part in parts]
-        attention_covariances(side, parts, keys, plain, windows, ridge, scheme.shrinkage)
+        calibration.weighted(
+            side,  # type: ignore[arg-type]
+            centred=True,
+            windows=(scheme.sink, scheme.recent),
+            ridge=ridge,
+            shrinkage=scheme.shrinkage,
+        )
 
 
 def measure(trace: "Trace", layers: int) -> dict[str, float]:

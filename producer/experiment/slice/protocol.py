@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from producer.backend.base import SplittingBackend
-from producer.backend.cpu import NumpyBackend
+from producer.backend.key_outputs import key_outputs
 from producer.experiment.slice.clip_search import ClipCurve, ClipSearch
 from producer.experiment.slice.rotations import build_candidates, rotated_output
 from producer.experiment.slice.synthetic import RESIDENT_BYTES, build_slice
@@ -243,13 +242,8 @@ class ProtocolRun:
         self, arm: Arm, packed: "PackedCache", cache: "RotatedCache", queries: "Float32Array"
     ) -> "Float32Array":
         """Return head outputs that read packed keys and float values: only the keys are quantized."""
-        if isinstance(self.backend, SplittingBackend):
-            return self.backend.attend_packed_keys(packed, cache, queries)
-        # Any backend will do: the two parts and their cross part add up whatever output lies between them.
-        numpy = NumpyBackend(1)
-        own = numpy.rotate(self.slice.source, arm.rotation)
-        packed = numpy.quantize_pack(own, arm.clip_ratio, self.protocol.group_size)
-        return numpy.attend_packed_keys(packed, own, queries)
+        source, coding = (self.slice.source, arm.rotation), (arm.clip_ratio, self.protocol.group_size)
+        return key_outputs(self.backend, packed, cache, queries, source, coding)
 
     def _rotate(self, arm: Arm) -> "RotatedCache":
         """Return the cache rotated for an arm, in the memory of the one before."""

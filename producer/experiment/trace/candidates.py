@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from producer.errors import SpecError
+from producer.scheme.calibration import LayerCalibration
 from producer.scheme.fit import fit_layer
 from producer.scheme.fitted_file import read_fitted
 from producer.scheme.fitted_layer import FittedLayer
@@ -18,7 +19,7 @@ from producer.transform.dense import build_hadamard, build_identity, build_quaro
 from producer.transform.transform_file import LayerTransforms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from producer.scheme.registry import Scheme
@@ -31,6 +32,7 @@ __all__ = [
     "Candidate",
     "DumpCalibration",
     "TraceCalibration",
+    "fit_candidates",
     "from_calibration",
     "from_file",
     "without_passages",
@@ -123,18 +125,33 @@ class Candidate:
     ----------
     scheme : Scheme
         Under the name that it has in the comparison.
-    layer : callable
-        Gives the fitted layer of an index.
+    fit : callable
+        Gives the fitted layer of an index, from the layer of `calibration` where there is one.
     sequences : tuple of SequenceInfo
         What it was fitted to; empty where it was fitted to nothing, or to a dump.
     source : dict
         What the figures say of where it comes from, as JSON values.
+    calibration : Calibration, optional
+        What it is fitted to here.
     """
 
     scheme: "Scheme"
-    layer: "Callable[[int], FittedLayer]"
+    fit: "Callable[[int, LayerCalibration | None], FittedLayer]"
     sequences: "tuple[SequenceInfo, ...]"
     source: dict[str, Any]
+    calibration: Calibration | None = None
+
+
+def fit_candidates(candidates: "Sequence[Candidate]", layer_idx: int) -> list[FittedLayer]:
+    """Return one layer of every candidate; each calibration is read once, and its statistics are shared."""
+    read: dict[int, LayerCalibration] = {}
+    fitted = []
+    for candidate in candidates:
+        calibration = candidate.calibration
+        if calibration is not None and id(calibration) not in read:
+            read[id(calibration)] = LayerCalibration(calibration.layers(layer_idx))
+        fitted.append(candidate.fit(layer_idx, read.get(id(calibration))))
+    return fitted
 
 
 def without_passages(sequence: "SequenceInfo") -> dict[str, Any]:
@@ -159,7 +176,7 @@ def from_calibration(scheme: "Scheme", calibration: Calibration | None, model: "
     """
     if _is_free(scheme):
 
-        def build(_: int) -> FittedLayer:
+        def build(_: int, _layer: LayerCalibration | None) -> FittedLayer:
             key, value = (
                 _FREE[rotation](model.head_dim) for rotation in (scheme.key_rotation, scheme.value_rotation)
             )
@@ -177,13 +194,11 @@ def from_calibration(scheme: "Scheme", calibration: Calibration | None, model: "
             f"scheme {scheme.name!r} is not allowed with the dump {calibration.folder}: it needs output weights, "
             "which a dump does not hold"
         )
-    layers = calibration.layers
-    return Candidate(
-        scheme,
-        lambda layer_idx: fit_layer(scheme, layers(layer_idx)),
-        calibration.sequences,
-        calibration.described(),
-    )
+
+    def fit(_: int, layer: LayerCalibration | None) -> FittedLayer:
+        return fit_layer(scheme, layer or [])
+
+    return Candidate(scheme, fit, calibration.sequences, calibration.described(), calibration)
 
 
 def from_file(name: str | None, path: "Path", model: "ModelInfo") -> Candidate:
@@ -215,4 +230,4 @@ def from_file(name: str | None, path: "Path", model: "ModelInfo") -> Candidate:
     if name is not None:
         scheme = replace(scheme, name=name)
     named = {index: FittedLayer(scheme, layer.rotations) for index, layer in layers.items()}
-    return Candidate(scheme, named.__getitem__, sequences, source)
+    return Candidate(scheme, lambda layer_idx, _: named[layer_idx], sequences, source)

@@ -16,6 +16,7 @@ from producer.experiment.trace.arm_protocol import DECODE_REPEATS, DECODE_WARMUP
 from producer.experiment.trace.output_error import OutputErrors, last_outputs
 from producer.numerics.contract_bootstrap import MAX_TRIALS
 from producer.numerics.nmse import DENOMINATOR_FLOOR, TrialErrors
+from producer.scheme.calibration import LayerCalibration
 from producer.scheme.fit import fit_layer
 from producer.scheme.stored_cache import StoredCache, store_cache
 from producer.system.processes import fork_map
@@ -180,12 +181,13 @@ def _compare_layer(
     protocol: "TraceProtocol",
     calibration: "Trace",
     evaluation: "Trace",
-    rotations_of: "Callable[[str, int, Sequence[LayerTrace]], LayerTransforms]",
+    rotations_of: "Callable[[str, int, LayerCalibration], LayerTransforms]",
     layer_idx: int,
 ) -> LayerComparison:
     layers = [calibration.layer(layer_idx, index) for index in range(len(calibration.sequences))]
-    arms = _search(protocol, {name: rotations_of(name, layer_idx, layers) for name in protocol.arms}, layers)
-    del layers
+    shared = LayerCalibration(layers)
+    arms = _search(protocol, {name: rotations_of(name, layer_idx, shared) for name in protocol.arms}, layers)
+    del layers, shared
     sizes: set[tuple[int, int, int]] = set()
     for index in range(len(evaluation.sequences)):
         layer = evaluation.layer(layer_idx, index)
@@ -294,7 +296,7 @@ def compare_arms(
                 )
     schemes = {name: protocol.scheme(name) for name in protocol.arms if name not in given}
 
-    def rotations_of(name: str, layer_idx: int, traced: "Sequence[LayerTrace]") -> "LayerTransforms":
+    def rotations_of(name: str, layer_idx: int, traced: LayerCalibration) -> "LayerTransforms":
         return fit_layer(schemes[name], traced).rotations if name in schemes else given[name][layer_idx]
 
     def work(layer_idx: int) -> LayerComparison:

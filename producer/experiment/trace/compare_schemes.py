@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from producer.errors import SpecError
-from producer.experiment.trace.candidates import without_passages
+from producer.experiment.trace.candidates import fit_candidates, without_passages
 from producer.experiment.trace.output_error import OutputErrors
 from producer.numerics.bootstrap import paired_bootstrap, ratio_bootstrap
 from producer.quantize import get_dialect
@@ -300,7 +300,7 @@ class _LayerFigures:
 
 def _compare_layer(candidates: "Sequence[Candidate]", evaluation: "Trace", layer_idx: int) -> _LayerFigures:
     """Return the figures of one layer."""
-    fitted = [candidate.layer(layer_idx) for candidate in candidates]
+    fitted = fit_candidates(candidates, layer_idx)
     count = len(evaluation.sequences)
     figures = np.empty((len(fitted), len(METRICS), count, evaluation.model.num_kv_heads))
     stored, queries = [0] * len(fitted), 0

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from producer.errors import SpecError
+from producer.trace.attention import HIDDEN, last_future, softmax
 from producer.trace.layer import LAST_QUERIES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from producer.numerics.arrays import Float32Array, Float64Array
-    from producer.trace.layer import LayerTrace
+from producer.trace.layer import LayerTrace
 
 __all__ = ["HeadErrors", "OutputErrors", "head_errors", "last_outputs"]
 
@@ -48,17 +49,15 @@ class HeadErrors:
     queries: int
 
 
-#: Added to the scores of future tokens. Finite, so that p·(log p - log p̃) is 0 there and not 0·(∞ - ∞).
-_HIDDEN = -1e30
-
-
 def _log_weights(
-    q: "Float64Array", k: "Float64Array", hidden: "Float64Array", scaling: float
+    q: "Float64Array", k: "Float64Array", future: "npt.NDArray[np.bool_]", scaling: float
 ) -> "Float64Array":
     """Return log softmax of masked scores, float64, shape (queries, tokens)."""
     scores = q @ k.T
     scores *= scaling
-    scores += hidden
+    # Future tokens are among the last ones alone.
+    first = scores.shape[1] - future.shape[1]
+    scores[:, first:][future] += HIDDEN
     scores -= scores.max(axis=1, keepdims=True)
     scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
     return scores
@@ -88,8 +87,7 @@ class OutputErrors:
         self._layer = layer
         self._queries = num_queries
         first = layer.seq_len - num_queries
-        future = np.arange(layer.seq_len)[None, :] > np.arange(first, layer.seq_len)[:, None]
-        self._hidden = np.tile(np.where(future, _HIDDEN, 0.0), (layer.group, 1))
+        self._future = np.tile(last_future(layer.seq_len, num_queries)[:, first:], (layer.group, 1))
         by_head = layer.q[:, first:].reshape(layer.num_kv_heads, layer.group * num_queries, -1)
         self._q = by_head.astype(np.float64)
         self._w_o = layer.w_o.astype(np.float64).reshape(
@@ -136,13 +134,13 @@ class OutputErrors:
                 np.square(value).sum(),
                 2 * np.vdot(key, value),
                 self._reference[head],
-                np.vdot(p, self._log_p[head] - log_other),
+                np.vdot(p, np.subtract(self._log_p[head], log_other, out=log_other)),
             ]
         return HeadErrors(**dict(zip(_SUMS, sums, strict=True)), queries=layer.group * self._queries)
 
     def _log(self, head: int, keys: "Float32Array") -> "Float64Array":
         """Return the log weights of the queries of a KV head."""
-        return _log_weights(self._q[head], keys[head].astype(np.float64), self._hidden, self._layer.scaling)
+        return _log_weights(self._q[head], keys[head].astype(np.float64), self._future, self._layer.scaling)
 
     def _project(self, head: int, outputs: "Float64Array") -> "Float64Array":
         """Return head outputs (group·queries, head_dim) after W_O of their query heads."""
@@ -175,9 +173,6 @@ def last_outputs(
     first = layer.seq_len - num_queries
     k, v = (np.repeat(x, layer.group, axis=0).astype(dtype) for x in (layer.k, layer.v))
     scores = layer.q[:, first:].astype(dtype) @ k.swapaxes(-1, -2) * dtype(layer.scaling)
-    future = np.arange(layer.seq_len)[None, :] > np.arange(first, layer.seq_len)[:, None]
-    scores[:, future] = -np.inf
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    outputs: npt.NDArray[np.floating[Any]] = weights @ v @ np.asarray(layer.w_o, dtype=dtype)
+    scores[:, last_future(layer.seq_len, num_queries)] = -np.inf
+    outputs: npt.NDArray[np.floating[Any]] = softmax(scores) @ v @ np.asarray(layer.w_o, dtype=dtype)
     return outputs

@@ -24,7 +24,7 @@ from producer.scheme.fitted_layer import FittedLayer, digest_of_layers
 from producer.scheme.optr.inputs import read_inputs
 from producer.scheme.optr.options import OptrOptions
 from producer.scheme.registry import SCHEMES
-from producer.transform.attention_weighted import attention_covariances
+from producer.transform.attention_weighted import attention_covariances, head_reads, key_pairs, value_pairs
 from producer.transform.balanced import unweighted_covariances, with_ridge
 from producer.transform.transform_file import LayerTransforms, write_transforms
 from tests.producer import made_traces as made
@@ -76,7 +76,12 @@ def test_factors_are_those_of_the_readers(name):
     keys = part.k - fitted.key_mean[:, None]
     for side, ridge in (("key", 1e-2), ("value", 1.0)):
         plain = unweighted_covariances(side, part.q, keys, part.v, part.w_o)
-        readers = attention_covariances(side, [part], [keys], plain, (4, 10), ridge, 0.5)[1]
+
+        def pairs_of(head, side=side):
+            reads = head_reads(part, head, 4, 10)
+            return [key_pairs(reads, keys[head]) if side == "key" else value_pairs(reads, part, head)]
+
+        readers = attention_covariances(pairs_of, plain, ridge, 0.5)[1]
         inverses = np.broadcast_to(getattr(fitted, side).inverses, readers.shape).astype(float)
         found = getattr(fitted, f"{side}_feedback").astype(float)
         for upper, back, sigma in zip(found, inverses, with_ridge(readers, 0.01), strict=True):

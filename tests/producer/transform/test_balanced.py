@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from producer.errors import NonFiniteError, SpecError
+from producer.scheme.calibration import LayerCalibration
 from producer.scheme.fit import fit_layer
 from producer.scheme.registry import SCHEMES
 from producer.transform.attention_weighted import (
     QUERIES,
     Pairs,
     attention_covariances,
+    head_reads,
     key_pairs,
     value_pairs,
     weighted_balance,
@@ -182,7 +184,7 @@ def p_by_hand(layer, head, t):
 
 def test_keys_are_weighted_with_p_times_1_minus_p_where_they_are_quantized():
     layer = made.layer(5, tokens=40)
-    pairs = key_pairs(layer, layer.k, 1, 4, 10)
+    pairs = key_pairs(head_reads(layer, 1, 4, 10), layer.k[1])
     positions = range(14, 40)
     assert pairs.weights.shape == (2 * len(positions), 40)
     for row, (head, t) in enumerate((head, t) for head in (2, 3) for t in positions):
@@ -197,7 +199,7 @@ def test_keys_are_weighted_with_p_times_1_minus_p_where_they_are_quantized():
 
 def test_values_are_weighted_with_the_squares_of_p_by_query_head():
     layer = made.layer(6, tokens=40)
-    pairs = value_pairs(layer, 0, 4, 10)
+    pairs = value_pairs(head_reads(layer, 0, 4, 10), layer, 0)
     expected = np.zeros((2, 40))
     for head in (0, 1):
         for t in range(14, 40):
@@ -212,7 +214,7 @@ def test_values_are_weighted_with_the_squares_of_p_by_query_head():
 
 def test_positions_are_spread_over_long_sequences():
     layer = made.layer(7, tokens=600)
-    pairs = key_pairs(layer, layer.k, 0, 4, 10)
+    pairs = key_pairs(head_reads(layer, 0, 4, 10), layer.k[0])
     assert pairs.weights.shape == (2 * QUERIES, 600)
     # The first position reads one quantized token, the last one all of them.
     assert np.count_nonzero(pairs.weights[0]) == 1
@@ -221,17 +223,16 @@ def test_positions_are_spread_over_long_sequences():
 
 def test_weights_that_read_nothing_are_refused():
     layer = made.layer(8, tokens=40)
-    start = unweighted_covariances("key", layer.q, layer.k, layer.v, None)
     with pytest.raises(
         SpecError, match="sequences of at most 40 tokens are not allowed with attention weights"
     ):
-        attention_covariances("key", [layer], [layer.k], start, (10, 30))
+        LayerCalibration([layer]).weighted("key", centred=False, windows=(10, 30), ridge=1e-3, shrinkage=0.0)
     with pytest.raises(SpecError, match="none is above 0, so no quantized token is read"):
         weighted_balance(
             [Pairs(np.ones((1, 2)), np.ones((3, 2)), np.zeros((1, 3), F))], (np.eye(2), np.eye(2))
         )
     with pytest.raises(SpecError, match="needs output weights"):
-        value_pairs(dataclasses.replace(layer, w_o=None), 0, 4, 10)
+        value_pairs(head_reads(layer, 0, 4, 10), dataclasses.replace(layer, w_o=None), 0)
 
 
 def test_weights_change_the_transform_and_lower_what_they_weigh():
@@ -243,9 +244,12 @@ def test_weights_change_the_transform_and_lower_what_they_weigh():
         for head in (0, 1):
             if side == "key":
                 centred = [part.k - fitted.key_mean[:, None] for part in parts]
-                pairs = [key_pairs(part, k, head, 4, 10) for part, k in zip(parts, centred, strict=True)]
+                pairs = [
+                    key_pairs(head_reads(part, head, 4, 10), k[head])
+                    for part, k in zip(parts, centred, strict=True)
+                ]
             else:
-                pairs = [value_pairs(part, head, 4, 10) for part in parts]
+                pairs = [value_pairs(head_reads(part, head, 4, 10), part, head) for part in parts]
 
             def weighed(transform, head=head, pairs=pairs):
                 m, inverse = transform.matrices[head].astype(float), transform.inverses[head].astype(float)
@@ -278,7 +282,12 @@ def test_balanced_takes_the_shrinkage_and_the_ridges_of_its_page():
         plain = unweighted_covariances(side, part.q, keys, part.v, part.w_o)
 
         def digest(shrinkage, ridge, side=side, plain=plain):
-            weighted = attention_covariances(side, [part], [keys], plain, (4, 10), ridge, shrinkage)
+            def pairs_of(head):
+                reads = head_reads(part, head, 4, 10)
+                is_key = side == "key"
+                return [key_pairs(reads, keys[head]) if is_key else value_pairs(reads, part, head)]
+
+            weighted = attention_covariances(pairs_of, plain, ridge, shrinkage)
             return balanced_from_covariances(*weighted, ridge).sha256
 
         assert getattr(fitted, side).sha256 == digest(0.5, ridge)
