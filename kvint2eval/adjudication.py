@@ -1,8 +1,8 @@
 """Adjudication of one record's bytes: the numbered steps of its contract, in order. No I/O.
 
 With a policy, the signatures over the bytes come before anything that the bytes hold. Then the version decides which
-contract judges: `kvint2eval.adjudication_v2` has the steps of v2. Those of docs/contract-v1.md, section 2, are; the
-first that decides wins:
+contract judges: `kvint2eval.adjudication_v2` has the steps of v2. Those of docs/reference/contract-v1.md, section 2,
+are; the first that decides wins:
 
 0. the bytes are no acceptable JSON object, or a member has a wrong type or is unknown
 1. the contract's version is unknown

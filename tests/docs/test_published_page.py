@@ -1,4 +1,4 @@
-"""docs/published-run.md quotes what the commands print; here they are run and compared."""
+"""docs/results/published-run.md quotes what the commands print; here they are run and compared."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from producer.record.reading import parse_record
 from producer.record.rederive_v1 import rederive
 from tests.helpers import ROOT, published
 
-PAGE = (ROOT / "docs" / "published-run.md").read_text()
+PAGE = (ROOT / "docs/results/published-run.md").read_text()
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
 

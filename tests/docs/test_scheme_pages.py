@@ -11,7 +11,7 @@ MEASURED = json.loads((TESTDATA / "runs/smollm2-schemes.json").read_text(encodin
 
 
 def page(name):
-    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+    return (ROOT / "docs/methods" / name).read_text(encoding="utf-8")
 
 
 def rows(text):

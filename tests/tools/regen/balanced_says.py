@@ -1,4 +1,4 @@
-"""The sentences under "What it says" of docs/balanced.md: every figure in them is read from a comparison."""
+"""The sentences under "What it says" of docs/methods/balanced.md: every figure in them is read from a comparison."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

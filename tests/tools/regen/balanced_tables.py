@@ -1,4 +1,4 @@
-"""The tables of docs/balanced.md and docs/optr.md, from the comparisons in testdata; the rest of the pages stays."""
+"""The tables of the results pages of balanced transforms and OptR, from the comparisons in testdata."""
 
 import json
 import math
@@ -56,12 +56,12 @@ class Runs:
 
 
 def balanced_page() -> bytes:
-    """docs/balanced.md."""
+    """docs/methods/balanced.md."""
     sets = {name: Runs(name) for name in _SETS}
     fresh = Runs("fresh")
     sizes = {tokens: Runs(name) for tokens, name in _SIZES.items()}
     return _page(
-        "docs/balanced.md",
+        "docs/methods/balanced.md",
         {
             "schemes": _schemes(sets["docs"], _SHOWN),
             "ratios": _ratios(sets["docs"]),
@@ -79,9 +79,9 @@ def balanced_page() -> bytes:
 
 
 def optr_page() -> bytes:
-    """docs/optr.md."""
+    """docs/methods/optr.md."""
     blocks = {"objectives": _objectives(Runs("objectives")), "seeds": _seeds(Runs("seeds"))}
-    return _page("docs/optr.md", blocks)
+    return _page("docs/methods/optr.md", blocks)
 
 
 def _page(path: str, blocks: "dict[str, list[list[str]] | list[str]]") -> bytes:

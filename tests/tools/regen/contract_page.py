@@ -1,4 +1,4 @@
-"""The generated parts of docs/contract-v2.md: the tables of members and of findings."""
+"""The generated parts of docs/reference/contract-v2.md: the tables of members and of findings."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from kvint2eval.codes import EXAMPLES, FINDINGS, REASONS
 from kvint2eval.contract import _v2_decoder as layout
 from kvint2eval.contract import v2
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/contract-v2.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/reference/contract-v2.md"
 
 _WORDS = {"string": "string", "uint": "integer", "number": "number", "boolean": "boolean"}
 _WORDS |= {
@@ -43,12 +43,12 @@ def _findings() -> Iterator[str]:
 
 
 def render() -> bytes:
-    """Text of docs/contract-v2.md: its prose, with its tables rebuilt."""
+    """Text of docs/reference/contract-v2.md: its prose, with its tables rebuilt."""
     text = PAGE.read_text(encoding="utf-8")
     for name, lines in (("fields", _fields()), ("findings", _findings())):
         block = "\n".join([f"<!-- begin {name} -->", *lines, f"<!-- end {name} -->"])
         pattern = rf"<!-- begin {name} -->.*?<!-- end {name} -->"
         text, count = re.subn(pattern, lambda _, block=block: block, text, flags=re.DOTALL)
         if count != 1:
-            raise ValueError(f"docs/contract-v2.md: found {count} blocks {name}, allowed: one")
+            raise ValueError(f"docs/reference/contract-v2.md: found {count} blocks {name}, allowed: one")
     return text.encode()
