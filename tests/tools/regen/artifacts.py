@@ -13,6 +13,7 @@ from tests.tools.regen import (
     decoder,
     decoder_v2,
     dialect_fingerprints,
+    figures,
     fingerprint,
     golden,
     pages,
@@ -64,9 +65,11 @@ def artifacts() -> Iterator[Artifact]:
     yield Artifact("docs/reference/cli.md", pages.command)
     yield Artifact("testdata/vectors/fingerprints.json", dialect_fingerprints.render)
     yield Artifact("docs/reference/producer-cli.md", producer_pages.command)
-    yield Artifact("docs/methods/schemes.md", scheme_table.page)
-    yield Artifact("docs/methods/balanced.md", balanced_tables.balanced_page)
-    yield Artifact("docs/methods/optr.md", balanced_tables.optr_page)
+    yield Artifact("docs/results/schemes.md", scheme_table.page)
+    yield Artifact("docs/results/balanced.md", balanced_tables.balanced_page)
+    yield Artifact("docs/results/optr.md", balanced_tables.optr_page)
+    for name in figures.FIGURES:
+        yield Artifact(f"docs/results/{name}.svg", lambda name=name: figures.render(name))
     for name, data in pins.files().items():
         yield Artifact(f"testdata/pins/{name}", lambda data=data: data)
     for case in records.cases():
