@@ -85,7 +85,7 @@ regen: $(VENV)/.dev
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# Tests, records and speed table of a machine with a GPU, below GPU_OUTPUT (docs/gpu-node.md). GPU_EXTRA=gpu13 for
+# Tests, records and speed table of a machine with a GPU, below GPU_OUTPUT (docs/guides/gpu-node.md). GPU_EXTRA=gpu13 for
 # CUDA 13. A GPU environment of its own, so that `make test` stays small.
 GPU_EXTRA ?= gpu
 GPU_OUTPUT ?= build/gpu

@@ -32,7 +32,7 @@ def add(commands: Subcommands) -> None:
         "Compare the digests and figures that pages publish with files and records.",
         run,
         "PATH is a Markdown page, or a folder of them (*.md, at any depth), gated beside the pages that the pins\n"
-        "file names. docs/gate.md describes the pins file.\n\n"
+        "file names. docs/guides/gate.md describes the pins file.\n\n"
         "Exit code 0 when everything holds, 1 when something does not, 2 when nothing is bound or the pins file\n"
         "cannot be used. Without --update only the report is written.",
     )

@@ -23,8 +23,8 @@ def add(commands: Subcommands) -> None:
         "schema",
         "Print the JSON Schema of a contract.",
         run,
-        "The schema describes the layout. The rest is in docs/contract-v1.md, docs/contract-v2.md and,\n"
-        "for the pins file, in docs/gate.md.",
+        "The schema describes the layout. The rest is in docs/reference/contract-v1.md, docs/reference/contract-v2.md\n"
+        "and, for the pins file, in docs/guides/gate.md.",
     )
     command.add_argument(
         "version",

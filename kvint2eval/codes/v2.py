@@ -68,7 +68,7 @@ REASONS_V2: dict[Reason, ReasonCode] = {
     Reason.CLAIM_NOT_REPRODUCED: ReasonCode(
         _U,
         "A claim is not one that can be recomputed, or is not what the trials and its seed give.",
-        "Let the producer write the claims; docs/contract-v2.md says how an interval is computed.",
+        "Let the producer write the claims; docs/reference/contract-v2.md says how an interval is computed.",
     ),
     Reason.NO_BETTER_THAN_ZERO: ReasonCode(
         _U,

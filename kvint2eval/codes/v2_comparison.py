@@ -170,7 +170,7 @@ COMPARISON_ROWS: dict[str, tuple[Reason, int, str, str, str]] = {
         _CLAIM,
         15,
         "Metric, statistic, method, level or resamples of a claim cannot be recomputed.",
-        "Use what docs/contract-v2.md lists.",
+        "Use what docs/reference/contract-v2.md lists.",
         '"level": 0.8',
     ),
     "claim-value": (

@@ -24,7 +24,7 @@ RECORD_ROWS: dict[str, tuple[Reason, int, str, str, str]] = {
         Reason.UNSUPPORTED_METHOD,
         2,
         "recipe.method is not in the registry.",
-        "Name one of the methods that docs/contract-v2.md lists.",
+        "Name one of the methods that docs/reference/contract-v2.md lists.",
         '"method": "turbo"',
     ),
     "bits-not-two": (_QUANTIZATION, 3, "recipe.bits is not 2.", "v2 covers INT2 only.", '"bits": 4'),

@@ -1,6 +1,6 @@
 """Verdicts as JSON, one a line: `jsonl`, and `json`, which is one document of such lines.
 
-The layout has a version of its own, `kvint2eval-verdict/v1`; docs/cli.md describes it. The text is ASCII.
+The layout has a version of its own, `kvint2eval-verdict/v1`; docs/reference/cli.md describes it. The text is ASCII.
 """
 
 from __future__ import annotations

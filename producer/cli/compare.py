@@ -37,14 +37,14 @@ def add(commands: "Subcommands") -> None:
         "--dialect",
         required=True,
         metavar="NAME",
-        help="a 2-bit dialect of docs/dialects.md, or kivi, for all arms",
+        help="a 2-bit dialect of docs/methods/dialects.md, or kivi, for all arms",
     )
     command.add_argument(
         "--arm",
         default=[],
         action="append",
         metavar="NAME",
-        help="a rotation, by its name in docs/rotations.md; may be repeated",
+        help="a rotation, by its name in docs/methods/transforms.md; may be repeated",
     )
     command.add_argument(
         "--fitted",

@@ -41,8 +41,8 @@ def add(commands: "Subcommands") -> None:
         "--scheme",
         action="append",
         metavar="NAME",
-        help="a scheme of docs/schemes.md; may be repeated; int2, the baseline, is always there (default: all, or "
-        "none beside --fitted)",
+        help="a scheme of docs/methods/schemes.md; may be repeated; int2, the baseline, is always there (default: all, "
+        "or none beside --fitted)",
     )
     command.add_argument(
         "--fitted",

@@ -29,7 +29,9 @@ def add(commands: "Subcommands") -> None:
         "--calibration", required=True, type=Path, metavar="DIR", help="trace that the scheme is fitted to"
     )
     command.add_argument(
-        "--scheme", metavar="NAME", help="a scheme of docs/schemes.md (default: balanced, or that of --start)"
+        "--scheme",
+        metavar="NAME",
+        help="a scheme of docs/methods/schemes.md (default: balanced, or that of --start)",
     )
     command.add_argument("--processes", type=int, metavar="N", help="cores to use (default: all)")
     command.add_argument("-o", "--output", required=True, type=Path, metavar="FILE", help="file to write")

@@ -241,7 +241,7 @@ def run(output: Path, *, is_dry: bool) -> int:
     if verdict != wanted:
         complain(f"the adjudicator ended with {verdict}, expected {wanted}: see {output / 'verdicts.json'}")
         return 1
-    node.say(f"done: {output}; docs/gpu-node.md says what to check in")
+    node.say(f"done: {output}; docs/guides/gpu-node.md says what to check in")
     return 0
 
 

@@ -24,7 +24,9 @@ _PLACES = ("seed", "chunk_bytes")
 
 def add_refine_options(command: "argparse.ArgumentParser") -> None:
     """Add the options of a refinement."""
-    group = command.add_argument_group("refinement by OptR (docs/optr.md; needs torch, of the extra trace)")
+    group = command.add_argument_group(
+        "refinement by OptR (docs/methods/optr.md; needs torch, of the extra trace)"
+    )
     group.add_argument(
         "--refine",
         choices=("optr-paper", "optr", "optr-general"),

@@ -1,7 +1,7 @@
 """Fingerprint of a quantizer dialect: the digest of its outputs on the golden inputs.
 
 One name is used in public for several computations, so a record carries this digest beside the name. It is taken
-with the quantizer that is then measured with. docs/dialects.md has the definition for a second implementation.
+with the quantizer that is then measured with. docs/methods/dialects.md has the definition for a second implementation.
 """
 
 import hashlib

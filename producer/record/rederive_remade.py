@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["REMADE_TOLERANCE", "REPORTED_REMADE", "compare_remade", "require_remade", "trained_arms"]
 
 #: Largest relative difference of a trial's error that agrees; on two processors 900 of SmolLM2 differed by at most
-#: 8·10⁻³ (docs/balanced.md).
+#: 8·10⁻³ (docs/results/balanced.md).
 REMADE_TOLERANCE = 2e-2
 
 REPORTED_REMADE = (

@@ -165,7 +165,8 @@ def artifacts_json(
     """
     runtime = backend.runtime
     listing = (
-        "a digest over the listing of all sources, which docs/producer-cli.md defines; rederive recomputes it"
+        "a digest over the listing of all sources, which docs/reference/producer-cli.md defines; "
+        "rederive recomputes it"
     )
     rows: list[tuple[str, str, str | None, str, str]] = [
         ("producer", PRODUCER_ID, __version__, source_digest(), listing),

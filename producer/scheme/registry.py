@@ -97,7 +97,7 @@ def _tuned(name: str, rotation: RotationName, *, centred: bool, **changes: float
     )
 
 
-#: Chosen on development texts, none of them an evaluation text of docs/balanced.md.
+#: Chosen on development texts, none of them an evaluation text of docs/results/balanced.md.
 _SHRUNK: dict[str, float | str] = {
     "weights": "attention",
     "shrinkage": 0.5,

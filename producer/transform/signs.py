@@ -21,7 +21,7 @@ def index_parity_signs(index: int, head_dim: int) -> "Float32Array":
 
     Channel c (from 0) is negative when the lowest bit of ((c+1)·2654435761) XOR (index·2246822519),
     modulo 2³², is 1. Both multipliers are odd, so only the parities of c + 1 and of the index count:
-    the vectors of all indices are one vector up to sign (docs/published-run.md, fault 2).
+    the vectors of all indices are one vector up to sign (docs/results/published-run.md, fault 2).
     """
     channels = np.arange(1, head_dim + 1, dtype=np.uint64)
     mixed = (channels * np.uint64(2654435761)) ^ np.uint64(index * 2246822519)

@@ -2,7 +2,7 @@
 //
 //   g++ -O3 -std=c++17 published_loop.cpp -o published_loop && ./published_loop
 //
-// Written from docs/published-run.md, without the producer. Prints one line a candidate: rotation, clip ratio, NMSE mean and
+// Written from docs/results/published-run.md, without the producer. Prints one line a candidate: rotation, clip ratio, NMSE mean and
 // population deviation; then the whole time in seconds. `published_loop normals SEED COUNT` prints the bits of the
 // normal stream instead (golden vectors).
 #include <algorithm>

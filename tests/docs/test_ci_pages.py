@@ -15,7 +15,7 @@ from tests.helpers import ROOT
 
 
 def page(name):
-    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+    return (ROOT / "docs/guides" / name).read_text(encoding="utf-8")
 
 
 def blocks(name, kind):
@@ -26,7 +26,7 @@ def test_examples_of_the_python_page_run(monkeypatch):
     monkeypatch.chdir(ROOT)
     flags = doctest.IGNORE_EXCEPTION_DETAIL
     failed, attempted = doctest.testfile(
-        str(ROOT / "docs" / "python-api.md"), module_relative=False, optionflags=flags
+        str(ROOT / "docs/guides/python-api.md"), module_relative=False, optionflags=flags
     )
     assert failed == 0
     assert attempted > 15

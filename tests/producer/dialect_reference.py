@@ -247,7 +247,7 @@ def packed(codes, bits, order):
 
 
 def golden_rows():
-    """The golden inputs from docs/contract-v2.md, exact numbers."""
+    """The golden inputs from docs/reference/contract-v2.md, exact numbers."""
     word = 6260
     for _ in range(8):
         row = []
@@ -264,7 +264,7 @@ def golden_rows():
 
 
 def fingerprint(name):
-    """The fingerprint from docs/dialects.md."""
+    """The fingerprint from docs/methods/dialects.md."""
     digest = hashlib.sha256()
     for part in ("kivi-key", "kivi-value") if name == "kivi" else (name,):
         update(digest, part)

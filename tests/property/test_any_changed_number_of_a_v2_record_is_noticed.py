@@ -1,7 +1,7 @@
 """Law: change any one number of a supported v2 record, beyond times, and it is not supported any more.
 
 Also with the witness made anew. The exceptions are the figures that the record's own trials cannot contradict:
-docs/limits.md lists them, and `FREE` is that list.
+docs/reference/limits.md lists them, and `FREE` is that list.
 """
 
 import copy
@@ -25,7 +25,7 @@ from tests.tools.regen.dialects_v2 import under
 from tests.tools.regen.records_v2 import at
 from tests.tools.regen.vector_v2 import claim, sealed, vector
 
-LIMITS = Path(__file__).resolve().parents[2] / "docs/limits.md"
+LIMITS = Path(__file__).resolve().parents[2] / "docs/reference/limits.md"
 
 # Times, and what only a new run can contradict.
 FREE = (

@@ -1,6 +1,6 @@
 """The seeded paired bootstrap of a claim, the same on every machine.
 
-Index stream (docs/contract-v2.md, "Interval of a claim"): the bytes of SHAKE-128 over the ASCII text
+Index stream (docs/reference/contract-v2.md, "Interval of a claim"): the bytes of SHAKE-128 over the ASCII text
 `kvint2eval/v2/bootstrap/SEED/TRIALS`; bytes of floor(256/n)*n or more are skipped, so that byte mod n draws each of
 the n trials alike. Draw k of resample b is draw k*B + b of the stream, for B resamples.
 

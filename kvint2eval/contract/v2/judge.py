@@ -1,6 +1,6 @@
 """The steps of contract v2, in order, on a decoded record. No I/O.
 
-The steps of docs/contract-v2.md; the first that decides wins:
+The steps of docs/reference/contract-v2.md; the first that decides wins:
 
 0. the bytes are no acceptable JSON object, or a member is missing, unknown or of a wrong type
 1. the contract's version is unknown

@@ -7,7 +7,7 @@ Every member must be present. A member whose type includes null may be unknown: 
 `recipe`, `workload` and `protocol` only in a record without measurements (a skeleton), which is delegated.
 
 Trials stand in columns, one list a quantity, because a record has hundreds of them. What the values must be is
-judged by `kvint2eval.contract.v2.rules`; docs/contract-v2.md describes each member.
+judged by `kvint2eval.contract.v2.rules`; docs/reference/contract-v2.md describes each member.
 """
 
 from typing import Annotated

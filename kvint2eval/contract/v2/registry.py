@@ -1,8 +1,8 @@
 """Registry of contract v2: methods, constructions of rotations, and dialects with their fingerprints.
 
 A dialect is a complete computation. Its *fingerprint* is the SHA-256 of what it makes of the golden inputs
-(docs/contract-v2.md, "Fingerprint"); a producer computes it with its quantizer. A dialect enters the table with a
-second implementation in the tests that gives the same fingerprint.
+(docs/reference/contract-v2.md, "Fingerprint"); a producer computes it with its quantizer. A dialect enters the table
+with a second implementation in the tests that gives the same fingerprint.
 """
 
 from __future__ import annotations

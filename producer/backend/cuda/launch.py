@@ -308,7 +308,7 @@ def attend_packed(
 ) -> None:
     """Write attention outputs that read the packed cache to ``buffers.outputs``.
 
-    Twin of `NumpyBackend.attend_packed`, equal within the bound of docs/kernels.md.
+    Twin of `NumpyBackend.attend_packed`, equal within the bound of docs/methods/kernels.md.
 
     Parameters
     ----------

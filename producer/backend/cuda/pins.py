@@ -103,7 +103,7 @@ class KernelPins:
             return
         update = (
             "a new pin is made by `kvint2eval-producer kernels --update` in a checkout, and has to be reviewed "
-            "(docs/gpu-node.md)"
+            "(docs/guides/gpu-node.md)"
         )
         if program.source_sha256 != self.source_sha256:
             raise UnpinnedKernelError(
@@ -146,7 +146,7 @@ def compile_pinned(architecture: str, variant: Variant, pins: KernelPins) -> Com
     Notes
     -----
     A program that differs is compiled once more before it is refused: one in some hundred compilations of the same
-    text was seen to give other bytes (docs/kernels.md, "Limits").
+    text was seen to give other bytes (docs/methods/kernels.md, "Limits").
     """
     program = compile_program(architecture, variant)
     try:
@@ -187,7 +187,7 @@ def pins_text(pins: KernelPins) -> str:
     """Return the text of a pins file."""
     head = (
         "# Digests of the kernels and of what NVRTC makes of them. Made by `kvint2eval-producer kernels --update`,\n"
-        "# compared by the tests; docs/gpu-node.md says when they may change.\n"
+        "# compared by the tests; docs/guides/gpu-node.md says when they may change.\n"
         f'format = "{FORMAT}"\nkernel = "{KERNEL_NAME}"\nsource_sha256 = "{pins.source_sha256}"\n'
     )
     tables = (

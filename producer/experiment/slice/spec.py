@@ -189,7 +189,7 @@ class SliceProtocol:
             raise SpecError(f"quality_threshold {self.quality_threshold!r} is not allowed: above 0")
 
 
-#: The published computation, its faults included (docs/published-run.md).
+#: The published computation, its faults included (docs/results/published-run.md).
 PUBLISHED = SliceProtocol(
     name="published",
     calibration_queries=1,

@@ -107,7 +107,7 @@ def build_slice(spec: "SliceSpec", resident_bytes: int = RESIDENT_BYTES) -> Synt
 
     Notes
     -----
-    Follows docs/numerics.md E1-E3 and the draw order at the head of this module.
+    Follows docs/methods/numerics.md E1-E3 and the draw order at the head of this module.
     """
     stream = NormalStream(spec.seed)
     ranges = block_ranges(spec.seq_len, spec.head_dim)

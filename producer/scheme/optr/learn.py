@@ -143,8 +143,8 @@ def learn_optr(
 
     Notes
     -----
-    Equations 11 to 18; see docs/optr.md. The values stage reads the quantized keys of the chosen key transform. Not
-    checked: that training and held-out sequences are like those that the transforms will serve.
+    Equations 11 to 18; see docs/methods/optr.md. The values stage reads the quantized keys of the chosen key transform.
+    Not checked: that training and held-out sequences are like those that the transforms will serve.
     """
     require_device(options.device)
     inputs, notes = read_inputs(start, scheme, (training, held_out), options)

@@ -432,7 +432,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_example_of_the_page_works(tmp_path, monkeypatch, capfd):
-    page = (TESTDATA.parent / "docs/contract-v2.md").read_text()
+    page = (TESTDATA.parent / "docs/reference/contract-v2.md").read_text()
     monkeypatch.chdir(tmp_path)
     Path("policy.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
     Path("records").mkdir()

@@ -125,7 +125,7 @@ def test_lie_is_found_where_it_stands(change, fields):
 
 
 def test_figures_that_the_record_cannot_contradict_are_found_by_running():
-    # docs/limits.md: each of them leaves the record sound.
+    # docs/reference/limits.md: each of them leaves the record sound.
     for name in ("seed", "outlier_stride", "outlier_factor"):
 
         def change(record, name=name):

@@ -145,7 +145,7 @@ depend on a rule alone. A delegating rule counts every record that it decides.
 
 
 def page() -> bytes:
-    """docs/mutants-v2.md."""
+    """docs/reference/mutants-v2.md."""
     lines = [
         f"| {row.step} | `{row.rule}` | {', '.join(f'`{code}`' for code in row.codes) or '(with a policy)'} "
         f"| {len(row.cases)} | {len(row.sole)} |"

@@ -13,6 +13,7 @@ from tests.tools.regen import (
     decoder,
     decoder_v2,
     dialect_fingerprints,
+    figures,
     fingerprint,
     golden,
     pages,
@@ -59,14 +60,16 @@ def artifacts() -> Iterator[Artifact]:
         name = f"kvint2eval/contract/{version}/{version}.schema.json"
         yield Artifact(name, lambda version=version: schema.render(version))
     yield Artifact("testdata/vectors/golden-inputs.json", fingerprint.vectors)
-    yield Artifact("docs/codes.md", pages.codes)
-    yield Artifact("docs/contract-v2.md", contract_page.render)
-    yield Artifact("docs/cli.md", pages.command)
+    yield Artifact("docs/reference/codes.md", pages.codes)
+    yield Artifact("docs/reference/contract-v2.md", contract_page.render)
+    yield Artifact("docs/reference/cli.md", pages.command)
     yield Artifact("testdata/vectors/fingerprints.json", dialect_fingerprints.render)
-    yield Artifact("docs/producer-cli.md", producer_pages.command)
-    yield Artifact("docs/schemes.md", scheme_table.page)
-    yield Artifact("docs/balanced.md", balanced_tables.balanced_page)
-    yield Artifact("docs/optr.md", balanced_tables.optr_page)
+    yield Artifact("docs/reference/producer-cli.md", producer_pages.command)
+    yield Artifact("docs/results/schemes.md", scheme_table.page)
+    yield Artifact("docs/results/balanced.md", balanced_tables.balanced_page)
+    yield Artifact("docs/results/optr.md", balanced_tables.optr_page)
+    for name in figures.FIGURES:
+        yield Artifact(f"docs/results/{name}.svg", lambda name=name: figures.render(name))
     for name, data in pins.files().items():
         yield Artifact(f"testdata/pins/{name}", lambda data=data: data)
     for case in records.cases():
@@ -75,7 +78,7 @@ def artifacts() -> Iterator[Artifact]:
     for case in records_v2.cases():
         yield Artifact(f"{records_v2.FOLDER}/{case.path}", lambda data=case.data: data)
     yield Artifact("testdata/manifest-v2.jsonl", records_v2.manifest)
-    yield Artifact("docs/mutants-v2.md", campaign.page)
+    yield Artifact("docs/reference/mutants-v2.md", campaign.page)
     yield Artifact("testdata/README.md", testdata_page.render)
     for name, suffix in GOLDEN:
         for version in ("v1", "v2"):

@@ -1,13 +1,22 @@
-"""The tables of docs/balanced.md and docs/optr.md, from the comparisons in testdata; the rest of the pages stays."""
+"""The tables of the results pages of balanced transforms and OptR, from the comparisons in testdata."""
 
 import json
 import math
+import statistics
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.tools.regen.balanced_says import SAME_ROUNDING, TUNED, interval, sentences
+from tests.tools.regen.balanced_says import (
+    SAME_ROUNDING,
+    TUNED,
+    independent,
+    interval,
+    sentences,
+    t_interval,
+    where,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 _END = "<!-- end -->\n"
@@ -55,13 +64,51 @@ class Runs:
         return np.array(self.schemes[scheme]["figures"][figure]).sum(axis=0)
 
 
+class Lengths(NamedTuple):
+    """What a scheme did to the text of the lengths, to one of them."""
+
+    error: float
+    divergence: float
+    bits: float
+
+
+LENGTH_TEXT = "_pydecimal.py"
+
+
+def by_length() -> dict[int, dict[str, Lengths]]:
+    """Schemes on the beginning of one text, by its number of tokens; the schemes of every length are the same."""
+    long = {tokens: _read(f"length-{tokens // 1024}k.json") for tokens in (4096, 8192)}
+    names = [one["name"] for one in long[8192]["schemes"]]
+    found = {2048: _one_text(Runs("docs").content, names)}
+    return found | {tokens: _one_text(content, names) for tokens, content in long.items()}
+
+
+def _read(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((ROOT / "testdata/runs" / name).read_text(encoding="utf-8"))
+    return content
+
+
+def _one_text(content: dict[str, Any], names: list[str]) -> dict[str, Lengths]:
+    (place,) = (at for at, one in enumerate(content["evaluation"]) if one["name"] == LENGTH_TEXT)
+    schemes = {one["name"].partition("@")[0]: one for one in content["schemes"]}
+    found = {}
+    for name in names:
+        sums = {key: np.array(values[place]).sum() for key, values in schemes[name]["figures"].items()}
+        terms = content["queries_per_sum"] * np.array(schemes[name]["figures"]["error"][place]).size
+        bits = schemes[name]["summary"]["bits_per_element"]
+        error, divergence = sums["error"] / sums["reference"], sums["divergence"] / terms
+        found[name] = Lengths(float(error), float(divergence), bits)
+    return found
+
+
 def balanced_page() -> bytes:
-    """docs/balanced.md."""
+    """docs/results/balanced.md."""
     sets = {name: Runs(name) for name in _SETS}
     fresh = Runs("fresh")
     sizes = {tokens: Runs(name) for tokens, name in _SIZES.items()}
+    lengths = by_length()
     return _page(
-        "docs/balanced.md",
+        "docs/results/balanced.md",
         {
             "schemes": _schemes(sets["docs"], _SHOWN),
             "ratios": _ratios(sets["docs"]),
@@ -73,15 +120,19 @@ def balanced_page() -> bytes:
             "set-ratios": _set_ratios(sets),
             "heads": _heads(sets),
             "sizes": _by_size(sizes),
-            "says": sentences(sets, fresh, sizes, Runs("seeds")),
+            "length": _lengths(lengths),
+            "medians": _medians(sets["docs"], fresh),
+            "says": sentences(sets, fresh, lengths),
+            "where": where(sets, fresh, sizes),
+            **independent(),
         },
     )
 
 
 def optr_page() -> bytes:
-    """docs/optr.md."""
+    """docs/results/optr.md."""
     blocks = {"objectives": _objectives(Runs("objectives")), "seeds": _seeds(Runs("seeds"))}
-    return _page("docs/optr.md", blocks)
+    return _page("docs/results/optr.md", blocks)
 
 
 def _page(path: str, blocks: "dict[str, list[list[str]] | list[str]]") -> bytes:
@@ -225,6 +276,30 @@ def _heads(sets: dict[str, Runs]) -> list[list[str]]:
                     cells.append(f"{int((own < other).sum())} of {own.size}")
                 mean = math.exp(np.log(own / other).mean())
                 rows.append([set_name, f"`{name}`", f"`{rival}`", *cells, f"{mean:.2f}"])
+    return rows
+
+
+def _lengths(lengths: dict[int, dict[str, Lengths]]) -> list[list[str]]:
+    names = list(lengths[8192])
+    rows = [["tokens", "bits an element", *(f"`{name}`: error / KL" for name in names)]]
+    for tokens, row in lengths.items():
+        cells = [f"{row[name].error:.4f} / {row[name].divergence:.4f}" for name in names]
+        rows.append([f"{tokens:,}", f"{row[names[0]].bits:.2f}", *cells])
+    return rows
+
+
+def _medians(docs: Runs, fresh: Runs) -> list[list[str]]:
+    rows = [
+        ["texts", "over", "ratio of means, percentile interval", "interval by t", "median ratio of a text"]
+    ]
+    for title, runs in (("ten", docs), ("fresh eight", fresh)):
+        own = [one["divergence_nats"] for one in runs.schemes["balanced-feedback"]["runs"]]
+        for rival in (*TUNED, *SAME_ROUNDING):
+            other = [one["divergence_nats"] for one in runs.schemes[rival]["runs"]]
+            low, high = t_interval(own, other)
+            middle = statistics.median(a / b for a, b in zip(own, other, strict=True))
+            ratio = interval(runs.ratio("balanced-feedback", rival, "model_divergence_nats"))
+            rows.append([title, f"`{rival}`", ratio, f"{low:.2f} … {high:.2f}", f"{middle:.2f}"])
     return rows
 
 

@@ -1,6 +1,6 @@
 """Fingerprints by a second implementation: plain Python, each operation rounded to binary32 by `struct`.
 
-docs/contract-v2.md, "Fingerprint", defines the golden inputs and what is hashed.
+docs/reference/contract-v2.md, "Fingerprint", defines the golden inputs and what is hashed.
 """
 
 import hashlib

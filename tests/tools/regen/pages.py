@@ -17,7 +17,7 @@ _CODES_INTRODUCTION = (
 
 
 def codes() -> bytes:
-    """docs/codes.md."""
+    """docs/reference/codes.md."""
     lines = [
         "# Codes\n",
         _MARK.strip() + "\n",
@@ -42,7 +42,7 @@ def codes() -> bytes:
 
 
 def command() -> bytes:
-    """docs/cli.md."""
+    """docs/reference/cli.md."""
     with mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"}):
         parser = cli.build_parser()
         parts = [_block("kvint2eval", parser)]
@@ -115,7 +115,7 @@ A record of contract v2 gives its line further members, and so does a policy:
 
 `json` prints one document: `format` (`kvint2eval-verdicts/v1`), `verdicts` (the lines above) and `tally`.
 
-`sarif`, `junit` and `github` are for CI systems; docs/ci.md shows each in use.
+`sarif`, `junit` and `github` are for CI systems; docs/guides/ci.md shows each in use.
 
 - `sarif`: SARIF 2.1.0. Unsupported records are results of level `error`, delegated ones of kind `open`, supported ones
   none. Rule ids are the codes of the findings. The exit code is 0 unless the tool itself failed (2), because the

@@ -31,15 +31,15 @@ was before.
 ## What a run writes
 
 With `--contract v2`, **RECORD** is a [v2 record](contract-v2.md) and holds everything itself: the trials with
-their squared errors, split into the parts of keys and values ([E20](numerics.md)), the calibration by query,
+their squared errors, split into the parts of keys and values ([E20](../methods/numerics.md)), the calibration by query,
 null checks, stored bytes, and one claim, that the selected arm has less error than the baseline, with its
-interval ([E21](numerics.md)). Query ids are the places of the queries in the order in which they are drawn.
+interval ([E21](../methods/numerics.md)). Query ids are the places of the queries in the order in which they are drawn.
 `rederive` compares such a record trial by trial and says what was re-derived, what the adjudicator recomputes,
 and what is only reported. Without `--contract`:
 
 **RECORD** is a v1 record. Its `artifact` is `kvint2eval-producer` with the package's version and the digest of
 the producer's source. On a CPU `runtime.sha256` is the same digest, since the source is the program; on a GPU it
-is that of the [compiled kernels](kernels.md). From a checkout:
+is that of the [compiled kernels](../methods/kernels.md). From a checkout:
 
 ```console
 find producer -name '*.py' -o -name '*.cu' -o -name '*.cuh' | LC_ALL=C sort | xargs sha256sum | sha256sum
@@ -68,18 +68,18 @@ name, memory, driver, clocks, compiler and digests; null where it could not be r
 without quantization), `evaluation_queries_sha256`, `nmse`, `decode_us` and `host_decode_us` (on a GPU the \
 time by events, and the host's beside it) trial by trial, `code_bytes` and \
 `scale_bytes` of the stored arrays, and `baseline_minus_arm`, the paired difference with its bootstrap interval \
-([E12](numerics.md)) |
+([E12](../methods/numerics.md)) |
 
 Times are wall times of this machine. `--threads` runs candidates side by side and so may slow each one down;
 `--threads 1` measures them undisturbed. No figure but the times depends on it.
 
 ## Records of a trace
 
-`compare` writes v2 records of rotations compared on a [trace](traces.md), one a layer, as JSON Lines;
-[schemes](schemes.md#records) says what they hold. `rederive` takes such a file, or one such record, with
+`compare` writes v2 records of rotations compared on a [trace](../methods/traces.md), one a layer, as JSON Lines;
+[schemes](../methods/schemes.md#records) says what they hold. `rederive` takes such a file, or one such record, with
 `--calibration` and `--trace`, refuses other traces by the digests of their manifests, and compares every figure
 but times; `--threads` is the number of processes. With `--remade` the traces and fitted files are others of the same
-model and texts, rebuilt, and [less is compared](schemes.md#records).
+model and texts, rebuilt, and [less is compared](../methods/schemes.md#records).
 
 `audit` looks at synthetic slices alone: what it asks of a computation are rules of the adjudicator for these
 records (null checks, rotations that differ, one selection by the calibration, the same queries for all arms, clip
@@ -91,7 +91,7 @@ optima inside the grid, better than an output of zeros).
 
 
 def command() -> bytes:
-    """docs/producer-cli.md."""
+    """docs/reference/producer-cli.md."""
     from producer.record.audit import CODES  # noqa: PLC0415
 
     with mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"}):

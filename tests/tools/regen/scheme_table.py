@@ -1,4 +1,4 @@
-"""The table of measured schemes in docs/schemes.md, from the comparison in testdata; the rest of the page stays."""
+"""The table of measured schemes in docs/results/schemes.md, from the comparison in testdata; its prose stays."""
 
 import json
 from pathlib import Path
@@ -31,12 +31,12 @@ def row(scheme: dict[str, Any]) -> list[str]:
 
 
 def page() -> bytes:
-    """docs/schemes.md."""
-    text = (ROOT / "docs/schemes.md").read_text(encoding="utf-8")
+    """docs/results/schemes.md."""
+    text = (ROOT / "docs/results/schemes.md").read_text(encoding="utf-8")
     before, begin, rest = text.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:
-        raise SystemExit(f"docs/schemes.md: the marks {_BEGIN!r} and {_END!r} are missing")
+        raise SystemExit(f"docs/results/schemes.md: the marks {_BEGIN!r} and {_END!r} are missing")
     content = json.loads((ROOT / "testdata/runs/smollm2-schemes.json").read_text(encoding="utf-8"))
     rows = "".join(f"| {' | '.join(row(scheme))} |\n" for scheme in content["schemes"])
     return (before + begin + "\n" + _HEAD + rows + "\n" + end + after).encode()

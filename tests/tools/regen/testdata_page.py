@@ -23,10 +23,13 @@ compares it.
 - `runs/paired.json`: a run of the producer on a CPU, contract v2, made by `make run-record`: not generated, since times
   differ from run to run. `tests/producer/record/test_rederive_v2.py` computes its figures again.
 - `runs/smollm2-schemes.json`: summaries of `kvint2eval-producer evaluate` on SmolLM2-135M-Instruct, by the commands in
-  docs/schemes.md, whose table `tests/docs/test_scheme_pages.py` compares. The traces themselves are not kept.
+  docs/results/schemes.md, whose table `tests/docs/test_scheme_pages.py` compares. The traces themselves are not kept.
   `runs/balanced-*.json` come from `make evidence`; `tests/docs/test_evidence.py` recomputes both.
+- `runs/length-4k.json`, `runs/length-8k.json`: `evaluate` at 4,096 and 8,192 tokens, by the commands in
+  docs/results/balanced.md. `runs/independent-trial.json`: figures that another implementation reported, typed in; no
+  run of it is kept. `tests/docs/test_results_pages.py` recomputes what the page quotes of the former.
 - `runs/smollm2-layers.jsonl`: v2 records of `kvint2eval-producer compare` on the same traces, one a layer
-  (docs/balanced.md), by `make evidence` too; the same test adjudicates them.
+  (docs/results/balanced.md), by `make evidence` too; the same test adjudicates them.
 - `vectors/golden-inputs.json`: the inputs of a dialect's fingerprint, hexadecimal floats
   (`tests/tools/regen/fingerprint.py`).
 - `vectors/fingerprints.json`: the fingerprint of every dialect; `tests/producer/dialect_reference.py` computes each a

@@ -3,7 +3,7 @@
 //
 // Equation: (E9), sums as in attend.cuh.
 // CPU twin: producer.backend.blockwise_attention.partial_attention over the tiles of NumpyBackend.attend_float; equal within the bound
-//           of docs/kernels.md, "What equal means".
+//           of docs/methods/kernels.md, "What equal means".
 // Grid:     (splits, num_kv_heads, ceil(rows / ROWS)), ROWS = 1, 2 or 4 in the kernel's name.
 // Block:    THREADS threads; thread map in attend.cuh.
 // In:       queries  float32, shape (queries, num_heads, HEAD_DIM), rotated as the keys are, divided by sqrt(d)

@@ -68,7 +68,7 @@ def test_digests_are_those_of_the_files_beside_the_records(dry):
 
 def test_the_speed_table_has_its_floors(dry):
     lines = {line["kernel"]: line for line in read(dry, "speed.json")["kernels"]}
-    # docs/kernels.md: 548 bytes a row; K and V at 36 bytes a row each.
+    # docs/methods/kernels.md: 548 bytes a row; K and V at 36 bytes a row each.
     assert lines["rotate_quantize_pack_float32"]["floor_bytes"] == 512 * 548
     assert lines["rotate_quantize_pack_float16, 512 rows"]["floor_bytes"] == 512 * 292
     assert lines["dequantize"]["floor_bytes"] == 512 * 548

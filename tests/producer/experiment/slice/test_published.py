@@ -1,4 +1,4 @@
-"""The published run: every figure but the times, and the numbers of docs/published-run.md."""
+"""The published run: every figure but the times, and the numbers of docs/results/published-run.md."""
 
 import csv
 import dataclasses

@@ -1,4 +1,4 @@
-"""Decode attention: the kernels against exact attention in float64, within the bound of docs/kernels.md."""
+"""Decode attention: the kernels against exact attention in float64, within the bound of docs/methods/kernels.md."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def exact(queries, k, v):
 
 
 def bound(queries, size, scores, weights, v):
-    """The bound of docs/kernels.md, "What equal means", one value an output.
+    """The bound of docs/methods/kernels.md, "What equal means", one value an output.
 
     `size` is the largest absolute value of every key, (num_heads, tokens): the scale where keys are quantized.
     """
