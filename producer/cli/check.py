@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,11 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Check a comparison."""
-    from producer.experiment.trace.check_comparison import check_comparison, read_comparison
+    from producer.experiment.trace.check_comparison import check_comparison, read_comparison, renamed_dialects
 
     content = read_comparison(arguments.comparison)
+    for line in renamed_dialects(content):
+        print(printable(f"note: {line}"), file=sys.stderr)
     findings = check_comparison(content)
     print_findings(
         {"agrees": not findings, "schemes": len(content["schemes"]), "sequences": len(content["evaluation"])},

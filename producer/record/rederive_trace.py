@@ -60,17 +60,16 @@ def _require_files(record: RecordV2, given: "Mapping[str, FittedArm]", *, remade
             )
 
 
-def _rederivation(record: RecordV2, again: RecordV2, *, remade: bool) -> Rederivation:
+def _rederivation(record: RecordV2, again: RecordV2, names: list[str], *, remade: bool) -> Rederivation:
     sizes = list(_sizes(record, again))
     if not remade:
         return Rederivation([*sizes, *compare_v2(record, again)], RECOMPUTED, REPORTED)
-    names = trained_arms(record)
     # The name of a model's file is no property of the model. The method is that of the selected arm.
     out = {"/workload/trace/model_id", *(["/recipe/method"] if names else [])}
     sizes = [each for each in sizes if each.field not in out]
     trained = [f"errors of the trained arm {name}" for name in names]
     return Rederivation(
-        [*sizes, *compare_remade(record, again)],
+        [*sizes, *compare_remade(record, again, names)],
         RECOMPUTED,
         (*trained, *REPORTED_REMADE),
         _means(record, again),
@@ -142,9 +141,10 @@ def rederive_traces(
             progress=lambda _done, _total, _what: None,
             fitted={name: given[name].layers for name in digests},
         )
-        made = build_trace_record(protocols[index], comparison, calibration, evaluation, digests)
+        named = {one.id for one in record.recipe.rotations or () if one.construction != "file"}
+        made = build_trace_record(protocols[index], comparison, calibration, evaluation, digests, named)
         again = RecordV2.model_validate_json(trace_record_text(made))
-        return _rederivation(record, again, remade=remade)
+        return _rederivation(record, again, trained_arms(record, given), remade=remade)
 
     done: list[Rederivation] = []
     for first in range(0, len(records), processes):

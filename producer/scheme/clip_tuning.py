@@ -16,6 +16,7 @@ from producer.quantize.windows import static_split
 from producer.trace.layer import LAST_QUERIES
 from producer.transform.centring import center_keys
 from producer.transform.covariance import queries_by_kv_head
+from producer.transform.transform_file import SIDES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +131,7 @@ class _Search:
             get_dialect(scheme.key_dialect),
             get_dialect(scheme.value_dialect),
         )
-        self._group_size = scheme.group_size or layer.k.shape[-1]
+        self._group_sizes = tuple(scheme.group_of(side) or layer.k.shape[-1] for side in SIDES)
         self._feedback = rotations.key_feedback, rotations.value_feedback
         queries = min(LAST_QUERIES, layer.seq_len)
         first = layer.seq_len - queries
@@ -176,7 +177,7 @@ class _Search:
         found = np.empty((len(grid), self._shape[0]))
         for place, ratio in enumerate(grid):
             raised, change, log_factor, total = self._raised(
-                _stored(self._key_dialect, self._keys, (ratio,), self._group_size, self._feedback[0])
+                _stored(self._key_dialect, self._keys, (ratio,), self._group_sizes[0], self._feedback[0])
             )
             factor = np.exp(log_factor)
             output = ((raised @ self._v) + self._window_output * factor) / total
@@ -202,7 +203,7 @@ class _Search:
 
     def fix_keys(self, clips: tuple[float, ...]) -> None:
         """Take the attention weights of keys with these ratios, one a KV head, for the values."""
-        stored = _stored(self._key_dialect, self._keys, clips, self._group_size, self._feedback[0])
+        stored = _stored(self._key_dialect, self._keys, clips, self._group_sizes[0], self._feedback[0])
         raised, _, _, total = self._raised(stored)
         self._weights = (raised / total).astype(np.float32)
 
@@ -210,7 +211,9 @@ class _Search:
         """Return the objective of the values for every ratio, summed over queries, (ratios, num_kv_heads)."""
         found = np.empty((len(grid), self._shape[0]))
         for place, ratio in enumerate(grid):
-            stored = _stored(self._value_dialect, self._values, (ratio,), self._group_size, self._feedback[1])
+            stored = _stored(
+                self._value_dialect, self._values, (ratio,), self._group_sizes[1], self._feedback[1]
+            )
             errors = stored - self._values
             found[place] = self._squares((self._weights @ errors).astype(np.float64), self._value_gram)
         return found

@@ -66,7 +66,8 @@ class FittedLayer:
         centred = k if mean is None else center_keys(k, mean)
         clips = self.rotations.key_clips or (self.scheme.key_clip,)
         dialect = get_dialect(self.scheme.key_dialect)
-        side = self._side(centred, rotation, dialect, clips, self.rotations.key_feedback)
+        size = self.scheme.group_of("key")
+        side = self._side(centred, rotation, (dialect, size), clips, self.rotations.key_feedback)
         if mean is None:
             return side
         middle = slice(side.tokens.sink, side.tokens.sink + side.tokens.quantized)
@@ -78,7 +79,8 @@ class FittedLayer:
         """Return values as attention sees them; `v` is (num_kv_heads, tokens, head_dim)."""
         dialect = get_dialect(self.scheme.value_dialect)
         clips = self.rotations.value_clips or (self.scheme.value_clip,)
-        return self._side(v, self.rotations.value, dialect, clips, self.rotations.value_feedback)
+        size = self.scheme.group_of("value")
+        return self._side(v, self.rotations.value, (dialect, size), clips, self.rotations.value_feedback)
 
     def quantize_all(self, k: "Float32Array", v: "Float32Array") -> "tuple[Float32Array, Float32Array]":
         """Return all keys and values as if none were in a window: what a token becomes once it has left it."""
@@ -89,12 +91,14 @@ class FittedLayer:
         self,
         x: "Float32Array",
         rotation: "DenseTransform",
-        dialect: "Dialect",
+        grouped: "tuple[Dialect, int]",
         clips: tuple[float, ...],
         factors: "Float32Array | None",
     ) -> CacheSide:
-        size = self.scheme.group_size or x.shape[-1]
+        dialect, size = grouped[0], grouped[1] or x.shape[-1]
         tokens = static_split(x.shape[1], self.scheme.sink, self.scheme.recent)
+        if dialect.numerics.group_axis == "heads":
+            size = x.shape[0] * x.shape[2]
         if dialect.numerics.group_axis == "tokens":
             # What does not fill a group stays in the residual window.
             left = tokens.quantized % size

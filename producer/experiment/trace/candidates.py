@@ -14,7 +14,7 @@ from producer.scheme.fitted_file import read_fitted
 from producer.scheme.fitted_layer import FittedLayer
 from producer.trace.files import Trace
 from producer.trace.oscar_dump import read_oscar_layer
-from producer.transform.dense import build_hadamard, build_identity, build_quarot
+from producer.transform.dense import closed_form
 from producer.transform.transform_file import LayerTransforms
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ __all__ = [
     "without_passages",
 ]
 
-_FREE = {"identity": build_identity, "hadamard": build_hadamard, "quarot": build_quarot}
+#: Rotations that depend on no calibration.
+_FREE = {"identity", "hadamard", "quarot"}
 
 
 class Calibration(Protocol):
@@ -146,7 +147,7 @@ def _is_free(scheme: "Scheme") -> bool:
     """Return whether a scheme depends on no calibration."""
     rotations = {scheme.key_rotation, scheme.value_rotation}
     is_plain = scheme.clips == "fixed" and scheme.rounding == "nearest"
-    return rotations <= _FREE.keys() and not scheme.center_keys and is_plain
+    return rotations <= _FREE and not scheme.center_keys and is_plain
 
 
 def from_calibration(scheme: "Scheme", calibration: Calibration | None, model: "ModelInfo") -> Candidate:
@@ -161,9 +162,10 @@ def from_calibration(scheme: "Scheme", calibration: Calibration | None, model: "
 
         def build(_: int) -> FittedLayer:
             key, value = (
-                _FREE[rotation](model.head_dim) for rotation in (scheme.key_rotation, scheme.value_rotation)
+                closed_form(rotation, model.head_dim)
+                for rotation in (scheme.key_rotation, scheme.value_rotation)
             )
-            return FittedLayer(scheme, LayerTransforms(key, value))
+            return FittedLayer(scheme, LayerTransforms(key, value))  # type: ignore[arg-type]
 
         return Candidate(scheme, build, (), {})
     if calibration is None:
@@ -207,6 +209,11 @@ def from_file(name: str | None, path: "Path", model: "ModelInfo") -> Candidate:
         "file_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "file_scheme": scheme.name,
         "calibration": [without_passages(sequence) for sequence in sequences],
+        # What a reader can build again is; of the rest only the digest tells what it is.
+        "construction": {
+            side: transform.kind if closed_form(transform.kind, model.head_dim) is not None else "file"
+            for side, transform in (("key", layers[0].rotations.key), ("value", layers[0].rotations.value))
+        },
         "transforms_sha256": {
             side: [getattr(layers[index].rotations, side).sha256 for index in sorted(layers)]
             for side in ("key", "value")
