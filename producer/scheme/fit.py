@@ -48,6 +48,8 @@ def _build(
         return build_quarot(head_dim)
     if covariances is not None and rotation == "balanced":
         return balanced_from_covariances(*covariances, _ridge(scheme, side), balance=scheme.balance)
+    if rotation == "file":
+        raise SpecError(f"{side} rotation 'file' is not allowed here: it is read, not fitted")
     target = "qqt" if side == "key" else "sst"
     return build_oscar(target, layer.q, layer.k, layer.v, is_per_head=rotation == "oscar")
 
@@ -71,6 +73,7 @@ def _covariances(
     if scheme.rounding == "nearest" and getattr(scheme, f"{side}_rotation") != "balanced":
         return None
     covariances = unweighted_covariances(side, layer.q, stored(layer.k), layer.v, layer.w_o)
+    _require_spread(scheme, side, layer.layer_idx, covariances)
     if scheme.weights == "attention" or (scheme.weights == "attention-keys" and side == "key"):
         keys = [stored(part.k) for part in calibration]
         windows = scheme.sink, scheme.recent
@@ -78,6 +81,21 @@ def _covariances(
             side, calibration, keys, covariances, windows, _ridge(scheme, side), scheme.shrinkage
         )
     return covariances
+
+
+def _require_spread(scheme: Scheme, side: "Side", layer_idx: int, covariances: "_Covariances") -> None:
+    """Raise `SpecError` where what a side stores, or what reads it, is zero at every calibration token."""
+    for sigma, what in zip(
+        covariances, (f"the {side}s as they are stored", f"what reads the {side}s"), strict=True
+    ):
+        traces = np.trace(sigma, axis1=-2, axis2=-1)
+        for head in np.flatnonzero(~(traces > 0)).tolist():
+            raise SpecError(
+                f"scheme {scheme.name!r}, layer {layer_idx}, KV head {head}: {what}: found zeros at every token, "
+                "allowed: a covariance above 0; schemes without a balanced transform and without error "
+                "feedback, such as "
+                "quarot-centred-tuned, need none: --scheme names them"
+            )
 
 
 def _feedback(

@@ -1,14 +1,26 @@
 """The schemes by name: rotations, key centring, dialects with their clips, rounding and windows."""
 
 from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from producer.errors import SpecError
 from producer.transform.balanced import RIDGE
 
-__all__ = ["ADDED_FIELDS", "SCHEMES", "Clips", "RotationName", "Rounding", "Scheme", "Weights", "get_scheme"]
+__all__ = [
+    "ADDED_FIELDS",
+    "FITTED_ROTATIONS",
+    "SCHEMES",
+    "Clips",
+    "RotationName",
+    "Rounding",
+    "Scheme",
+    "Weights",
+    "get_scheme",
+]
 
-RotationName: TypeAlias = Literal["identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced"]
+RotationName: TypeAlias = Literal[
+    "identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced", "file"
+]
 Clips: TypeAlias = Literal["fixed", "tuned"]
 Weights: TypeAlias = Literal["none", "attention-keys", "attention"]
 Rounding: TypeAlias = Literal["nearest", "feedback"]
@@ -21,8 +33,9 @@ class Scheme:
     Attributes
     ----------
     name : str
-    key_rotation, value_rotation : {"identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced"}
-        `oscar` and `balanced` have a matrix for every KV head, `oscar-layer` one for the layer.
+    key_rotation, value_rotation : {"identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced", "file"}
+        `oscar` and `balanced` have a matrix for every KV head, `oscar-layer` one for the layer; `file` is read from
+        somebody else's file.
     center_keys : bool
         Whether the calibration's mean key is subtracted from every key.
     key_dialect, value_dialect : str
@@ -76,6 +89,9 @@ class Scheme:
         """Return the group size of keys or of values as it is written: 0 stands for the whole head."""
         return self.value_group_size or self.group_size if side == "value" else self.group_size
 
+
+#: Rotations that are made here, from a calibration or from nothing.
+FITTED_ROTATIONS: tuple[str, ...] = tuple(name for name in get_args(RotationName) if name != "file")
 
 #: Fields that came after files and states had been written, with their defaults: what has not got them means these.
 ADDED_FIELDS = {

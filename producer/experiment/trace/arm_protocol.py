@@ -1,12 +1,12 @@
 """What is compared on a trace in a v2 record: arms, dialect, clip grid, windows, and what a trial is called."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from producer.errors import SpecError
 from producer.quantize import get_pair
 from producer.quantize.base import METADATA_BITS
-from producer.scheme.registry import SCHEMES, RotationName, Scheme
+from producer.scheme.registry import FITTED_ROTATIONS, SCHEMES, Scheme
 from producer.scheme.stored_cache import CacheFormat
 from producer.trace.layer import LAST_QUERIES
 
@@ -40,7 +40,7 @@ _TRANSFORM_FIELDS = (
 _BALANCED = ("balanced", "balanced-plain", "balanced-attention", "balanced-attention-keys")
 
 #: Names of the arms that are made from the calibration, or from nothing: a name is the same transforms in a scheme.
-ARM_NAMES: tuple[str, ...] = tuple(dict.fromkeys([*get_args(RotationName), *_BALANCED]))
+ARM_NAMES: tuple[str, ...] = tuple(dict.fromkeys([*FITTED_ROTATIONS, *_BALANCED]))
 
 #: Clip ratios that are searched where none are given, for dialects that have a clip. At 2 bits the best share of a
 #: range is often near a half, and a record is refused where the best ratio is the last of the grid.
