@@ -113,7 +113,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
             # The reader went away. Python would complain once more when it closes standard output.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         else:
-            complain(str(error))
+            complain(_words(error))
     except KeyboardInterrupt:
         complain("interrupted; no file is half written")
         code = INTERRUPTED
@@ -124,6 +124,14 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         complain(f"internal fault, please report it: {type(error).__name__}: {error}")
         code = COULD_NOT_JUDGE
     return code
+
+
+def _words(error: Exception) -> str:
+    """Return what an error says; of one of the operating system its file and its words, not its number."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    files = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return ": ".join([*files, error.strerror])
 
 
 def entry() -> NoReturn:

@@ -16,14 +16,17 @@ from producer.record.v2_trace import (
     require_same_traces,
     trace_record_text,
 )
+from producer.scheme.fit import fit_layer
 from producer.system.processes import fork_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from producer.experiment.trace.arm_protocol import TraceProtocol
     from producer.experiment.trace.fitted_arms import FittedArm
     from producer.system.progress import Progress
     from producer.trace.files import Trace
+    from producer.transform.transform_file import LayerTransforms
 
 __all__ = ["rederive_traces"]
 
@@ -86,6 +89,21 @@ def _means(record: RecordV2, again: RecordV2) -> dict[str, tuple[float, float]]:
     return {name: (mean, made[name]) for name, mean in stated.items() if name in made}
 
 
+def _earlier_balanced(
+    record: RecordV2, protocol: "TraceProtocol", calibration: "Trace", layer_idx: int
+) -> "dict[str, dict[int, LayerTransforms]]":
+    """Return the transforms of an arm `balanced` that has those of `balanced-plain`, as it had before, or nothing.
+
+    The digest of the record tells; an arm from a file has its own.
+    """
+    stated = {one.id: one.key_sha256 for one in record.recipe.rotations or ()}
+    if "balanced" not in stated or "balanced" in fitted_digests(record):
+        return {}
+    traced = [calibration.layer(layer_idx, place) for place in range(len(calibration.sequences))]
+    plain = fit_layer(protocol.scheme("balanced-plain"), traced).rotations
+    return {"balanced": {layer_idx: plain}} if plain.key.sha256 == stated["balanced"] else {}
+
+
 def rederive_traces(
     records: "Sequence[RecordV2]",
     calibration: "Trace",
@@ -139,7 +157,8 @@ def rederive_traces(
             [layer_idx],
             processes=1,
             progress=lambda _done, _total, _what: None,
-            fitted={name: given[name].layers for name in digests},
+            fitted={name: given[name].layers for name in digests}
+            | _earlier_balanced(record, protocols[index], calibration, layer_idx),
         )
         named = {one.id for one in record.recipe.rotations or () if one.construction != "file"}
         made = build_trace_record(protocols[index], comparison, calibration, evaluation, digests, named)

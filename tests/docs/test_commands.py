@@ -86,7 +86,8 @@ def world(tmp_path_factory):
         shutil.copy(source, path)
     (root / "testdata").symlink_to(TESTDATA)
     digest = hashlib.sha256(published.read_bytes()).hexdigest()
-    pins = f'format = "kvint2eval-pins/v1"\n[[artifact]]\nrole = "file"\nid = "some-other"\nsha256 = "{digest}"\nunbindable = "made"\n'
+    entry = f'[[artifact]]\nrole = "file"\nid = "some-other"\nsha256 = "{digest}"\nunbindable = "made"\n'
+    pins = f'format = "kvint2eval-pins/v1"\n{entry}'
     for path in (root / "pins.toml", records / "pins.toml", root / "kvint2eval-pins.toml"):
         path.write_text(pins, encoding="utf-8")
     (records / "run.audit.json").write_text(json.dumps({"findings": []}), encoding="utf-8")

@@ -624,3 +624,16 @@ def test_groups_that_span_heads_have_no_record():
         SpecError, match="dialect 'quarot-token-wise' is not allowed: its groups span the heads"
     ):
         protocol("quarot-token-wise")
+
+
+def test_a_record_of_what_balanced_was_comes_out_again(traces):
+    """Before it was the scheme's, the arm `balanced` had the transforms of the plain covariances."""
+    compared = protocol(arms=("identity", "balanced"))
+    calibration = [traces[0].layer(0, index) for index in range(len(traces[0].sequences))]
+    plain = {0: fit_layer(compared.scheme("balanced-plain"), calibration).rotations}
+    for fitted in ({"balanced": plain}, {}):
+        (record,) = run(traces, compared, fitted=fitted)
+        (done,) = rederive_traces(
+            [parse_record(trace_record_text(record).encode())], *traces, processes=1, progress=silent
+        )
+        assert [each.field for each in done.rederived if not each.agrees] == []
