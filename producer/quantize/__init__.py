@@ -25,6 +25,7 @@ __all__ = [
     "Quantized",
     "get_dialect",
     "get_pair",
+    "lasting_name",
     "present_name",
     "symmetric_absmax_clip",
 ]
@@ -74,6 +75,14 @@ _EARLIER: dict[tuple[str, str], str] = {
     ("kivi", "0d4f44b4e25183f037b2b6fe754c0262790b36190f01b2ec6c092b3e5d7f332d"): "kivi-float32",
     ("quarot-token", "8e3c4fcaa38794736247f302b714b5a1b54d341661de52d48f9c874687d3580c"): "quarot-head-wise",
 }
+#: Names in digests where they are not those of today.
+_LASTING = {
+    "kivi-key": "kivi-float16-key",
+    "kivi-value": "kivi-float16-value",
+    "kivi-float32-key": "kivi-key",
+    "kivi-float32-value": "kivi-value",
+    "quarot-head-wise": "quarot-token",
+}
 #: Names that were given up, and why, for whoever asks for them.
 _GIVEN_UP = {
     "quarot-token": "it was QuaRot's head-wise setting, now `quarot-head-wise`; `quarot-token-wise` spans all heads"
@@ -105,6 +114,15 @@ def get_pair(name: str) -> tuple[Dialect, Dialect]:
     """
     key, value = PAIRS.get(name, (name, name))
     return get_dialect(key), get_dialect(value)
+
+
+def lasting_name(name: str) -> str:
+    """Return a name that has meant one computation ever since digests were taken of it.
+
+    A dialect that was renamed keeps its first name in digests, so that runs of earlier states are found again; one that
+    was given the name of another has a new one, so that the other's are not.
+    """
+    return _LASTING.get(name, name)
 
 
 def present_name(name: str, fingerprint: str) -> str:

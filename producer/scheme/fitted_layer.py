@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from producer.quantize import get_dialect
+from producer.quantize import get_dialect, lasting_name
 from producer.quantize.heads import quantize_heads
 from producer.quantize.storage import bits_per_element_of, store_quantized
 from producer.quantize.windows import TokenCounts, static_split
@@ -125,9 +125,11 @@ def digest_of_layers(layers: "Sequence[FittedLayer] | Mapping[int, FittedLayer]"
         layer = layers[index]
         rotations = layer.rotations
         fields = {name: value for name, value in asdict(layer.scheme).items() if name != "name"}
-        if fields.items() >= ADDED_FIELDS.items():
-            # As it was before there were these, so that states of earlier runs are found again.
-            fields = {name: value for name, value in fields.items() if name not in ADDED_FIELDS}
+        # As it was before there were these, so that states of earlier runs are found again; two came together.
+        for together in (("balance", "rounding"), ("value_group_size",)):
+            if all(fields[name] == ADDED_FIELDS[name] for name in together):
+                fields = {name: value for name, value in fields.items() if name not in together}
+        fields |= {name: lasting_name(fields[name]) for name in ("key_dialect", "value_dialect")}
         clips = [rotations.key_clips, rotations.value_clips]
         digest.update(json.dumps([fields, clips, rotations.key_mean is not None], sort_keys=True).encode())
         transforms: tuple[DenseTransform, ...] = (rotations.key, rotations.value)

@@ -570,3 +570,26 @@ def test_float8_rounds_as_torch_does(name):
 def test_errors_of_the_references_on_a_normal_distribution(normal, name, expected):
     """RotateKV's description has 0.0465 for 3 bits; (7/15)² and (7/255)² of it for 4 and 8."""
     assert mse(DIALECTS[name], normal) == pytest.approx(expected, rel=0.03)
+
+
+def test_kivi_is_what_torch_computes_on_a_float16_tensor():
+    """The encoder's steps in its own library: range, a third of it, differences and quotients of a float16 tensor."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(34)
+    rows = rng.standard_normal((1016, 4, 32)).astype(F)
+    rows[::3] *= F(20)
+    rows[1::5] += F(8)
+    rows[2::7] *= F(1e-3)
+    x = torch.from_numpy(rows).to(torch.float16)
+    low, high = x.amin(dim=-1, keepdim=True), x.amax(dim=-1, keepdim=True)
+    scale = (high - low) / 3
+    codes = ((x - low) / scale).clamp(0, 3).round().to(torch.int32).numpy()
+    quantized, back = there_and_back(DIALECTS["kivi-value"], rows.reshape(1016, 128), group_size=32)
+    assert (quantized.codes.reshape(codes.shape) == codes).all()
+    for values, theirs in zip(quantized.metadata, (scale, low), strict=True):
+        assert (values.reshape(1016, 4, 1) == theirs.to(torch.float32).numpy()).all()
+    # The kernel that reads them works in float32.
+    read = scale.to(torch.float32) * torch.from_numpy(codes).to(torch.float32) + low.to(torch.float32)
+    assert (back.reshape(codes.shape) == read.numpy()).all()
+    other = DIALECTS["kivi-float32-value"].quantize(rows.reshape(1016, 128), 1.0, 32)
+    assert (other.codes.reshape(codes.shape) != codes).sum() > 50

@@ -1,6 +1,7 @@
 """Files of fitted schemes: they come back whole, and each fault of one is refused."""
 
 import dataclasses
+import hashlib
 import json
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from producer.errors import FileFormatError, SpecError
 from producer.scheme.fit import fit_layer
 from producer.scheme.fitted_file import Fitted, read_fitted, read_fitted_file, write_fitted
-from producer.scheme.fitted_layer import FittedLayer
+from producer.scheme.fitted_layer import FittedLayer, digest_of_layers
 from producer.scheme.registry import SCHEMES, Scheme
 from producer.trace.texts import require_disjoint
 from producer.transform.dense import DenseRotation, build_hadamard, build_identity, build_quarot
@@ -230,3 +231,50 @@ def test_a_file_of_a_name_that_was_given_up_is_read_as_what_it_was(path):
         safetensors.save_file(tensors, path, held)
         scheme, _, _ = read_fitted(path, made.INFO)
         assert scheme == written.scheme
+
+
+def _digest_before(layers, **dialects):
+    """The digest of layers as it was taken before a dialect was renamed and `value_group_size` was there."""
+    digest = hashlib.sha256()
+    for layer in layers:
+        fields = {name: value for name, value in dataclasses.asdict(layer.scheme).items() if name != "name"}
+        del fields["value_group_size"]
+        if (fields["balance"], fields["rounding"]) == (0.5, "nearest"):
+            del fields["balance"], fields["rounding"]
+        rotations = layer.rotations
+        clips = [rotations.key_clips, rotations.value_clips]
+        parts = [fields | dialects, clips, rotations.key_mean is not None]
+        digest.update(json.dumps(parts, sort_keys=True).encode())
+        arrays = [
+            rotations.key.matrices,
+            rotations.key.inverses,
+            rotations.value.matrices,
+            rotations.value.inverses,
+        ]
+        arrays += [
+            one
+            for one in (rotations.key_mean, rotations.key_feedback, rotations.value_feedback)
+            if one is not None
+        ]
+        for array in arrays:
+            digest.update(f"{array.shape}".encode() + array.astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "dialects"),
+    [
+        ("kivi-float32", {"key_dialect": "kivi-key", "value_dialect": "kivi-value"}),
+        ("oscar", {}),
+        ("oscar-feedback", {}),
+    ],
+)
+def test_runs_of_earlier_states_are_found_again(name, dialects):
+    layers = [fit_layer(SCHEMES[name], [made.layer(index, tokens=400)]) for index in range(2)]
+    assert digest_of_layers(layers) == _digest_before(layers, **dialects)
+
+
+def test_runs_of_what_kivi_was_are_not_those_of_kivi():
+    """A state keeps runs by the digest of what was run: the same name was another quantizer."""
+    layers = [fit_layer(SCHEMES["kivi"], [made.layer(index, tokens=60)]) for index in range(2)]
+    assert digest_of_layers(layers) != _digest_before(layers)
