@@ -37,7 +37,7 @@ def replacing(path: Path) -> Iterator[int]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all.
+    """Write a file: a reader sees the old one or the whole new one.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def rewrite_whole(path: Path, data: bytes) -> None:
-    """Give a file that is there another content, whole or not at all; its permissions stay.
+    """Give a file that is there another content, whole or never in part; its permissions stay.
 
     Parameters
     ----------

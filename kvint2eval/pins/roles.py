@@ -11,5 +11,5 @@ ROLES_V2 = ("producer", "paper", "kernel-source", "kernel", "weights", "file")
 GATE_ROLES = ("record", "producer", "kernel-source", "kernel", "weights", "paper", "file")
 """What else may be pinned: the docs gate holds it; of these, adjudication holds the roles of v2 records.
 
-The list is closed. A misspelt role would otherwise be a pin that nobody holds.
+The list is closed. A misspelt role would otherwise be a pin that no record meets.
 """

@@ -5,7 +5,20 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from producer.cli import audit, check, compare, doctor, evaluate, export, fit, kernels, rederive, run, trace
+from producer.cli import (
+    audit,
+    check,
+    compare,
+    doctor,
+    evaluate,
+    export,
+    fit,
+    kernels,
+    plot,
+    rederive,
+    run,
+    trace,
+)
 from producer.cli.common import COULD_NOT_JUDGE, DELEGATE, INTERRUPTED, complain, print_delegation
 from producer.errors import BackendUnavailableError, ProducerError
 
@@ -30,10 +43,11 @@ examples:
   kvint2eval-producer trace --model model.gguf --text a.txt -o calibration
   kvint2eval-producer evaluate --calibration calibration --trace evaluation -o schemes.json
   kvint2eval-producer check schemes.json
+  kvint2eval-producer plot schemes.json -o schemes.png
   kvint2eval-producer fit --calibration calibration --scheme balanced -o balanced.safetensors
   kvint2eval-producer fit --calibration calibration --scheme oscar-centred --refine optr-paper --held-out held-out \\
       --state optr-state -o optr.safetensors
-  kvint2eval-producer compare --calibration calibration --trace evaluation --dialect oscar-prefill \\
+  kvint2eval-producer compare --calibration calibration --trace evaluation --dialect affine-midpoint --centred \\
     --arm quarot --fitted balanced.safetensors -o records.jsonl
 """
 
@@ -59,7 +73,20 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for subcommand in (run, rederive, audit, trace, fit, export, evaluate, check, compare, doctor, kernels):
+    for subcommand in (
+        run,
+        rederive,
+        audit,
+        trace,
+        fit,
+        export,
+        evaluate,
+        check,
+        plot,
+        compare,
+        doctor,
+        kernels,
+    ):
         subcommand.add(commands)
     return parser
 
@@ -86,7 +113,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
             # The reader went away. Python would complain once more when it closes standard output.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         else:
-            complain(str(error))
+            complain(_words(error))
     except KeyboardInterrupt:
         complain("interrupted; no file is half written")
         code = INTERRUPTED
@@ -97,6 +124,14 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         complain(f"internal fault, please report it: {type(error).__name__}: {error}")
         code = COULD_NOT_JUDGE
     return code
+
+
+def _words(error: Exception) -> str:
+    """Return what an error says; of one of the operating system its file and its words, not its number."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    files = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return ": ".join([*files, error.strerror])
 
 
 def entry() -> NoReturn:

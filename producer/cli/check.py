@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from producer.cli.common import Subcommands
     from producer.experiment.trace.check_comparison import ComparisonFinding
 
-__all__ = ["add", "print_findings"]
+__all__ = ["add", "print_findings", "print_renamed"]
 
 
 def add(commands: "Subcommands") -> None:
@@ -37,6 +38,7 @@ def run(arguments: "argparse.Namespace") -> int:
     from producer.experiment.trace.check_comparison import check_comparison, read_comparison
 
     content = read_comparison(arguments.comparison)
+    print_renamed(content)
     findings = check_comparison(content)
     print_findings(
         {"agrees": not findings, "schemes": len(content["schemes"]), "sequences": len(content["evaluation"])},
@@ -44,6 +46,14 @@ def run(arguments: "argparse.Namespace") -> int:
         is_json=arguments.format == "json",
     )
     return 1 if findings else 0
+
+
+def print_renamed(content: dict[str, Any]) -> None:
+    """Print on standard error which dialects of a comparison are called otherwise here."""
+    from producer.experiment.trace.check_comparison import renamed_dialects
+
+    for line in renamed_dialects(content):
+        print(printable(f"note: {line}"), file=sys.stderr)
 
 
 def print_findings(about: dict[str, Any], findings: "Sequence[ComparisonFinding]", *, is_json: bool) -> None:

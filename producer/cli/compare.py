@@ -44,7 +44,7 @@ def add(commands: "Subcommands") -> None:
         default=[],
         action="append",
         metavar="NAME",
-        help="a rotation, by its name in docs/methods/transforms.md; may be repeated",
+        help="an arm of docs/methods/schemes.md: a rotation, or the transforms of a balanced scheme; may be repeated",
     )
     command.add_argument(
         "--fitted",
@@ -61,7 +61,7 @@ def add(commands: "Subcommands") -> None:
         "--grid",
         type=clip_grid,
         metavar="RATIO,…",
-        help="clip ratios of keys and values, falling (default: 1 … 0.5 in 12 steps; 1 where the dialect has no clip)",
+        help="clip ratios of keys and values, falling (default: 1 … 0.3 in 16 steps; 1 where the dialect has no clip)",
     )
     command.add_argument(
         "--centred",
@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise SpecError(f"processes {processes} is not allowed: at least 1")
     has_clip = get_pair(arguments.dialect)[0].numerics.clip_kind != "none"
     evaluation = read_trace(arguments.trace)
-    fitted = read_arms(arguments.fitted, evaluation)
+    fitted = read_arms(arguments.fitted, evaluation, {arguments.baseline, *arguments.arm} - _stems(arguments))
     protocol = TraceProtocol(
         arms=tuple(dict.fromkeys([arguments.baseline, *arguments.arm, *fitted])),
         dialect=arguments.dialect,
@@ -164,6 +164,11 @@ def run(arguments: argparse.Namespace) -> int:
     rows = [_row(record, *verdict_words(line.encode())) for record, line in zip(records, lines, strict=True)]
     print(json.dumps({"records": rows}) if arguments.format == "json" else _table(rows))
     return 1 if any(row["outcome"] == "unsupported" for row in rows) else 0
+
+
+def _stems(arguments: argparse.Namespace) -> set[str]:
+    """Return the baseline's name where a fitted file has it: the baseline may come from a file."""
+    return {arguments.baseline} & {path.stem for path in arguments.fitted} - {*arguments.arm}
 
 
 def _row(record: dict[str, Any], outcome: str, finding: str) -> dict[str, Any]:

@@ -1,19 +1,22 @@
 """`kvint2eval-producer evaluate`."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from producer.cli.common import ProgressBar, add_command
+from producer.cli.common import ProgressBar, add_command, printable
 
 if TYPE_CHECKING:
     import argparse
 
     from producer.cli.common import Subcommands
     from producer.experiment.trace.candidates import Calibration, Candidate
+    from producer.scheme.own_scheme import OwnScheme
     from producer.trace.files import Trace
+    from producer.transform.base import Side
 
-__all__ = ["add"]
+__all__ = ["add", "asked_schemes"]
 
 
 def add(commands: "Subcommands") -> None:
@@ -40,16 +43,28 @@ def add(commands: "Subcommands") -> None:
     command.add_argument(
         "--scheme",
         action="append",
-        metavar="NAME",
-        help="a scheme of docs/methods/schemes.md; may be repeated; int2, the baseline, is always there (default: all, "
-        "or none beside --fitted)",
+        metavar="NAME|FILE|TABLE",
+        help="a scheme of docs/methods/schemes.md by its name, or of your own: a .toml file or an inline TOML "
+        "table; may be repeated; int2, the baseline, is always there (default: all that the model and the "
+        "calibration can have, or none beside --fitted and --rotations)",
     )
     command.add_argument(
         "--fitted",
         action="append",
         default=[],
         metavar="[NAME=]FILE",
-        help="a file that `fit` wrote, under the name of its scheme or another; may be repeated",
+        help="a file that `fit` wrote, under the name of its scheme or another; may be repeated; "
+        "./a=b.safetensors is a file "
+        "with = in its name",
+    )
+    command.add_argument(
+        "--rotations",
+        action="append",
+        default=[],
+        metavar="[SIDE=]FILE",
+        help="a rotation file of OSCAR, of keys or of values, as a server reads it; up to one a side; SIDE is "
+        "key or value, "
+        "needed for files of version 2, which do not say it",
     )
     command.add_argument(
         "--rival",
@@ -103,6 +118,7 @@ def add(commands: "Subcommands") -> None:
 
 def run(arguments: "argparse.Namespace") -> int:
     """Compare schemes."""
+    from producer.cli.check import print_renamed
     from producer.experiment.trace.check_comparison import read_comparison
     from producer.experiment.trace.compare_schemes import compare_schemes
     from producer.experiment.trace.model_runs import require_model_of, run_schemes
@@ -112,23 +128,28 @@ def run(arguments: "argparse.Namespace") -> int:
 
     processes, tolerance = _require_arguments(arguments)
     published = None if arguments.against is None else read_comparison(arguments.against)
+    if published is not None:
+        print_renamed(published)
     evaluation = read_trace(arguments.trace)
     state = RunState(arguments.state)
     if arguments.model is not None:
         require_model_of(evaluation, arguments.model)
-    candidates = _candidates(arguments, evaluation)
+    candidates, left_out = _candidates(arguments, evaluation)
+    for reason in dict.fromkeys(left_out.values()):
+        names = ", ".join(name for name, other in left_out.items() if other == reason)
+        print(printable(f"note: left out: {names}: {reason}"), file=sys.stderr)
     comparison = compare_schemes(candidates, evaluation, processes, ProgressBar(), arguments.rival)
     if arguments.model is not None:
         layers = dict(zip([scheme.name for scheme in comparison.schemes], comparison.fitted, strict=True))
         runs = run_schemes(arguments.model, evaluation, layers, arguments.first_token, state, ProgressBar())
         comparison.runs.update(runs)
-    content = comparison.to_json()
+    content = comparison.to_json() | ({"left_out": left_out} if left_out else {})
     if arguments.output is not None:
         write_text(arguments.output, json.dumps(content) + "\n")
     if arguments.plot is not None:
         from producer.experiment.trace.plot import plot_comparison
 
-        plot_comparison(comparison, arguments.plot)
+        plot_comparison(content, arguments.plot)
     if published is not None:
         return _print_against(content, published, tolerance, is_json=arguments.format == "json")
     print(json.dumps(content) if arguments.format == "json" else _table(content["schemes"]))
@@ -172,10 +193,11 @@ def _calibration(folder: Path | None, evaluation: "Trace") -> "Calibration | Non
     from producer.errors import SpecError
     from producer.experiment.trace.candidates import DumpCalibration, TraceCalibration
     from producer.trace.files import read_trace
+    from producer.trace.oscar_dump import is_dump
 
     if folder is None:
         return None
-    if not (folder / "trace.json").exists() and any(folder.glob("layer_*")):
+    if is_dump(folder):
         return DumpCalibration(folder, evaluation.model)
     calibration = read_trace(folder)
     ours, theirs = evaluation.model, calibration.model
@@ -187,20 +209,93 @@ def _calibration(folder: Path | None, evaluation: "Trace") -> "Calibration | Non
     return TraceCalibration(calibration)
 
 
-def _candidates(arguments: "argparse.Namespace", evaluation: "Trace") -> "list[Candidate]":
-    """Return the schemes that were asked for, the baseline first."""
-    from producer.experiment.trace.candidates import from_calibration, from_file
+def _candidates(
+    arguments: "argparse.Namespace", evaluation: "Trace"
+) -> "tuple[list[Candidate], dict[str, str]]":
+    """Return the schemes that were asked for, the baseline first, and those that are left out with the reason."""
+    from producer.experiment.trace.candidates import from_calibration, from_file, from_rotations, misfit
+    from producer.scheme.own_scheme import OwnScheme
     from producer.scheme.registry import SCHEMES, get_scheme
 
-    names = arguments.scheme
-    if names is None:
-        names = [] if arguments.fitted else list(SCHEMES)
-    schemes = [get_scheme(name) for name in dict.fromkeys(["int2", *names])]
-    calibration = _calibration(arguments.calibration, evaluation)
-    found = [from_calibration(scheme, calibration, evaluation.model) for scheme in schemes]
+    model, calibration = evaluation.model, _calibration(arguments.calibration, evaluation)
+    left_out: dict[str, str] = {}
+    asked: list[OwnScheme] = [OwnScheme(get_scheme("int2"))]
+    if arguments.scheme is not None:
+        asked += [scheme for text in dict.fromkeys(arguments.scheme) for scheme in asked_schemes(text)]
+    elif not arguments.fitted and not arguments.rotations:
+        reasons = {name: misfit(scheme, calibration, model) for name, scheme in SCHEMES.items()}
+        left_out = {name: reason for name, reason in reasons.items() if reason is not None and name != "int2"}
+        asked += [OwnScheme(SCHEMES[name]) for name in SCHEMES if name not in left_out]
+    found = [from_calibration(scheme, calibration, model) for scheme in dict.fromkeys(asked)]
     for entry in arguments.fitted:
-        name, is_named, path = entry.rpartition("=")
-        found.append(from_file(name if is_named else None, Path(path), evaluation.model))
+        name, path = _named(entry)
+        found.append(from_file(name, path, model))
+    if arguments.rotations:
+        found.append(from_rotations(_sides(arguments.rotations), model, evaluation))
+    return found, left_out
+
+
+def asked_schemes(text: str) -> "list[OwnScheme]":
+    """Return the schemes that an argument of --scheme names or holds."""
+    from producer.scheme.own_scheme import OwnScheme, parse_schemes, read_schemes
+    from producer.scheme.registry import get_scheme
+
+    if text.lstrip().startswith("{"):
+        return parse_schemes(text)
+    if text.endswith(".toml"):
+        return read_schemes(Path(text))
+    return [OwnScheme(get_scheme(text))]
+
+
+def _named(entry: str) -> tuple[str | None, Path]:
+    """Return name and path of an argument NAME=FILE, or None and the path where it has no name.
+
+    A name holds no slash, so run=3/o.safetensors is a file where there is one, and else `3/o.safetensors` called `run`.
+    """
+    from producer.errors import SpecError
+
+    name, is_named, rest = entry.partition("=")
+    if not is_named or "/" in name:
+        return None, Path(entry)
+    if Path(entry).is_file():
+        if Path(rest).is_file():
+            raise SpecError(
+                f"--fitted {entry} is not allowed: there are the files {entry} and {rest}; write ./{entry} or "
+                f"{name}=./{rest}"
+            )
+        return None, Path(entry)
+    if not name:
+        raise SpecError(f"--fitted {entry} is not allowed: NAME=FILE with a name, or FILE")
+    return name, Path(rest)
+
+
+def _sides(entries: list[str]) -> "dict[Side, Path]":
+    """Return the files of --rotations by side.
+
+    Raises
+    ------
+    SpecError
+        If a side stands twice.
+    FileFormatError
+        If a file does not say its side and the argument neither.
+    """
+    from producer.errors import SpecError
+    from producer.transform.oscar_file import side_of
+
+    found: dict[Side, Path] = {}
+    for entry in entries:
+        given, _, rest = entry.partition("=")
+        side: Side
+        if given in {"key", "value"} and rest:
+            side, path = ("key" if given == "key" else "value"), Path(rest)
+        else:
+            path = Path(entry)
+            side = side_of(path)
+        if side in found:
+            raise SpecError(
+                f"--rotations {path} is not allowed: {found[side]} holds the {side} rotations already"
+            )
+        found[side] = path
     return found
 
 
@@ -223,10 +318,13 @@ def _table(schemes: list[dict[str, Any]]) -> str:
     head = f"{'scheme':{width}} {'error':>8} {'% int2':>8} {'key':>8} {'value':>8} {'KL':>8} {'bits':>6}"
     model_head = f" {'perplexity':>10} {'KL model':>8} {'top-1':>7} {'residual':>8}"
     lines = [head + (model_head if has_model else "")]
+    (baseline,) = (each["summary"]["relative_error"] for each in schemes if each["name"] == "int2")
     for scheme in schemes:
         summary = scheme["summary"]
+        # Of the column beside it; `percent_of_int2` of the JSON is the quotient of means over texts.
+        percent = 100 * summary["relative_error"] / baseline if baseline else float("nan")
         line = (
-            f"{scheme['name']:{width}} {summary['relative_error']:8.4f} {summary['percent_of_int2']:8.2f} "
+            f"{scheme['name']:{width}} {summary['relative_error']:8.4f} {percent:8.2f} "
             f"{summary['key_part']:8.4f} {summary['value_part']:8.4f} {summary['divergence_nats']:8.4f} "
             f"{summary['bits_per_element']:6.3f}"
         )

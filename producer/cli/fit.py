@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     import argparse
 
     from producer.cli.common import Subcommands
+    from producer.scheme.registry import Scheme
+    from producer.trace.files import Trace
+    from producer.trace.oscar_dump import DumpTrace
 
 __all__ = ["add"]
 
@@ -26,12 +29,23 @@ def add(commands: "Subcommands") -> None:
         run,
     )
     command.add_argument(
-        "--calibration", required=True, type=Path, metavar="DIR", help="trace that the scheme is fitted to"
+        "--calibration",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="trace that the scheme is fitted to, or a dump of OSCAR's server, with --trace",
+    )
+    command.add_argument(
+        "--trace",
+        type=Path,
+        metavar="DIR",
+        help="with a dump, which does not name its model: a trace of that model",
     )
     command.add_argument(
         "--scheme",
-        metavar="NAME",
-        help="a scheme of docs/methods/schemes.md (default: balanced, or that of --start)",
+        metavar="NAME|FILE|TABLE",
+        help="a scheme of docs/methods/schemes.md, or one of your own: a .toml file or an inline TOML table, the "
+        "same for all layers (default: balanced, or that of --start)",
     )
     command.add_argument("--processes", type=int, metavar="N", help="cores to use (default: all)")
     command.add_argument("-o", "--output", required=True, type=Path, metavar="FILE", help="file to write")
@@ -45,10 +59,8 @@ def run(arguments: "argparse.Namespace") -> int:
     from producer.errors import SpecError
     from producer.scheme.fit_trace import fit_trace, notes
     from producer.scheme.fitted_file import read_fitted_file, require_model, write_fitted
-    from producer.scheme.registry import get_scheme
     from producer.system.files import require_writable
     from producer.system.processes import default_workers
-    from producer.trace.files import read_trace
 
     require_writable(arguments.output)
     processes = default_workers() if arguments.processes is None else arguments.processes
@@ -58,18 +70,77 @@ def run(arguments: "argparse.Namespace") -> int:
     if arguments.start is not None and arguments.scheme is not None:
         raise SpecError("--scheme is not allowed with --start: the file has its own")
     start = None if arguments.start is None else read_fitted_file(arguments.start)
-    scheme = get_scheme(arguments.scheme or "balanced") if start is None else start.scheme
+    scheme = _scheme(arguments.scheme or "balanced") if start is None else start.scheme
     if options is not None:
         require_refinement(arguments, scheme, options)
-    calibration = read_trace(arguments.calibration)
+    calibration = _calibration(arguments, scheme)
     if start is not None:
         require_model(arguments.start, start.model, calibration.model)
     fitted = start or fit_trace(scheme, calibration, processes, ProgressBar())
     if options is not None:
-        fitted = refine_fitted(arguments, options, fitted, calibration, processes)
+        fitted = refine_fitted(arguments, options, fitted, calibration, processes)  # type: ignore[arg-type]
     write_fitted(arguments.output, fitted)
     for note in notes(fitted):
         print(f"note: {note}", file=sys.stderr)
     model = fitted.model
     print(f"{fitted.scheme.name} for {model.name}: {model.num_layers} layers, {model.num_kv_heads} KV heads")
     return 0
+
+
+def _scheme(text: str) -> "Scheme":
+    """Return the one scheme that an argument names or holds.
+
+    Raises
+    ------
+    SpecError
+        If it holds several, or one that differs between layers, which a fitted file cannot say.
+    """
+    from producer.cli.evaluate import asked_schemes
+    from producer.errors import SpecError
+
+    found = asked_schemes(text)
+    if len(found) > 1 or found[0].layers:
+        raise SpecError(
+            f"--scheme {text} is not allowed: one scheme for all layers, which is what a file holds; `evaluate` "
+            f"takes others"
+        )
+    return found[0].scheme
+
+
+def _calibration(arguments: "argparse.Namespace", scheme: "Scheme") -> "Trace | DumpTrace":
+    """Return what the scheme is fitted to, once it is known that it can be.
+
+    Raises
+    ------
+    SpecError
+        If the scheme and the model or the dump do not fit, or a dump has no trace that names its model.
+    """
+    from producer.errors import SpecError
+    from producer.experiment.trace.candidates import DumpCalibration, TraceCalibration, misfit
+    from producer.trace.files import read_trace
+    from producer.trace.oscar_dump import DumpTrace, is_dump
+
+    folder: Path = arguments.calibration
+    if not is_dump(folder):
+        trace = read_trace(folder)
+        fault = misfit(scheme, TraceCalibration(trace), trace.model)
+        if fault is not None:
+            raise SpecError(f"scheme {scheme.name!r} is not allowed: {fault}")
+        return trace
+    if arguments.trace is None:
+        raise SpecError(
+            f"dump {folder} is not allowed without --trace: a dump does not name its model, a trace of it does"
+        )
+    if arguments.refine is not None:
+        raise SpecError(
+            f"dump {folder} is not allowed with --refine: it needs output weights, which a trace holds"
+        )
+    model = read_trace(arguments.trace).model
+    fault = misfit(scheme, DumpCalibration(folder, model), model)
+    if fault is not None:
+        raise SpecError(f"scheme {scheme.name!r} is not allowed: {fault}")
+    print(
+        f"note: the dump {folder.name} names no texts: nothing tells whether an evaluation has seen them",
+        file=sys.stderr,
+    )
+    return DumpTrace(folder, model)

@@ -150,7 +150,7 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
         print(f"record {number}:")
         print_table([each for place, each in wrong if place == number])
     if arguments.remade:
-        _print_remade(done, {name for record in judgeable for name in trained_arms(record)})  # type: ignore[arg-type]
+        _print_remade(done, {name for record in judgeable for name in trained_arms(record, fitted)})  # type: ignore[arg-type]
     print(f"{len(fields) - len(wrong)} of {len(fields)} deterministic fields of {len(done)} records agree")
     for name, figures in basis.items():
         print(f"{_BASIS[name]}: {'; '.join(figures)}")

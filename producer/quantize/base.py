@@ -24,8 +24,8 @@ class Numerics:
         Bits of a code.
     clip_kind : {"none", "range-multiplier", "order-statistic", "binary-search", "midpoint-shrink"}
         What a clip ratio means.
-    clip_scope : {"none", "group", "row"}
-        Over which values the clip is taken: a row is all channels of one token and head.
+    clip_scope : {"none", "group", "row", "token"}
+        Over which values the clip is taken: a row is all channels of one token and head, a token those of all heads.
     zero_point : {"none", "float", "integer", "minimum", "mean"}
         What is stored beside the scale: a zero point in code units, or the value that is added to the levels.
     rounding : {"half-even", "half-up", "thresholds"}
@@ -40,13 +40,15 @@ class Numerics:
         Type in which levels are multiplied out.
     packing : str
         Name of the order of the codes in memory, one of `producer.quantize.packing.LAYOUTS`.
-    group_axis : {"channels", "tokens"}
-        Axis along which values share a scale.
+    group_axis : {"channels", "tokens", "heads"}
+        Axis along which values share a scale; "heads" where all channels of all heads of a token do.
+    encoding_dtype : {"float32", "float16"}
+        Type in which scale, differences and quotients are computed when a value is encoded.
     """
 
     bits: int = 2
     clip_kind: Literal["none", "range-multiplier", "order-statistic", "binary-search", "midpoint-shrink"]
-    clip_scope: Literal["none", "group", "row"]
+    clip_scope: Literal["none", "group", "row", "token"]
     zero_point: Literal["none", "float", "integer", "minimum", "mean"]
     rounding: Literal["half-even", "half-up", "thresholds"]
     range_floor: float
@@ -54,7 +56,8 @@ class Numerics:
     metadata_scalars: int
     dequantization_dtype: FloatType = "float32"
     packing: str
-    group_axis: Literal["channels", "tokens"] = "channels"
+    group_axis: Literal["channels", "tokens", "heads"] = "channels"
+    encoding_dtype: FloatType = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,8 @@ class Quantized:
         0 … 2^bits - 1.
     metadata : tuple of float32
         The stored scalars in their stored order, the scale first, each already rounded to the dialect's
-        metadata dtype. Shape (…, tokens, groups), or (…, groups, channels) where groups run along tokens.
+        metadata dtype. Shape (…, tokens, groups), (…, groups, channels) where groups run along tokens, and
+        (…, 1, tokens, 1) where one group is a token of all heads. None where a dialect stores codes alone.
     """
 
     codes: "UInt8Array"
@@ -78,7 +82,8 @@ class Dialect(Protocol):
     """One exact quantizer.
 
     Arrays have shape (…, tokens, channels); leading axes are heads, layers or batches, and nothing is shared
-    across them. No tokens are allowed: the result is as empty as its input.
+    across them, but for the last of them where the group axis is "heads". No tokens are allowed: the result is as
+    empty as its input.
     """
 
     @property

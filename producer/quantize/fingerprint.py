@@ -27,6 +27,9 @@ _SEED = 6260
 _MULTIPLIER, _INCREMENT = 1664525, 1013904223
 _RANDOM_ROWS = 8
 
+# A row as tokens and channels, by the axis of the groups, and with heads before where groups span them.
+_SHAPES = {"channels": (1, -1), "tokens": (-1, 1), "heads": (2, 1, -1)}
+
 
 def golden_inputs() -> "Float32Array":
     """Return the golden inputs, float32, shape (14, 128).
@@ -65,13 +68,14 @@ def fingerprint(*dialects: "Dialect") -> str:
     scalars in their order and the dequantized values, both as little-endian float32, a zero as +0. Where the dialect
     refuses a row, the ASCII text ``refused: SpecError`` or ``refused: DegenerateGroupError`` and a line feed stand
     in their place. A dialect whose groups run along tokens takes a row as the tokens of one channel, and the ASCII
-    text ``groups along tokens`` and a line feed stand before all else: a row cannot tell the two axes apart. Of two
-    dialects the second follows the first.
+    text ``groups along tokens`` and a line feed stand before all else: a row cannot tell the two axes apart. One whose
+    groups span the heads takes a row as a token of two heads of 64 channels, and ``groups along heads`` and a line feed
+    stand before. Of two dialects the second follows the first.
     """
     digest = hashlib.sha256()
     for dialect in dialects:
-        if dialect.numerics.group_axis == "tokens":
-            digest.update(b"groups along tokens\n")
+        if dialect.numerics.group_axis != "channels":
+            digest.update(f"groups along {dialect.numerics.group_axis}\n".encode())
         for ratio in GOLDEN_RATIOS:
             for row in golden_inputs():
                 for part in _results(dialect, row, ratio):
@@ -81,7 +85,7 @@ def fingerprint(*dialects: "Dialect") -> str:
 
 def _results(dialect: "Dialect", row: "Float32Array", clip_ratio: float) -> "Iterator[bytes]":
     """Give what the digest takes in of one row."""
-    x = row[:, None] if dialect.numerics.group_axis == "tokens" else row[None, :]
+    x = row.reshape(_SHAPES[dialect.numerics.group_axis])
     try:
         quantized = dialect.quantize(x, clip_ratio, row.size)
     except DegenerateGroupError:

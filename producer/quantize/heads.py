@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from producer.errors import SpecError
 from producer.quantize.base import Quantized
 from producer.quantize.feedback import quantize_with_feedback
 
@@ -38,6 +39,10 @@ def quantize_heads(
     SpecError, NonFiniteError, DegenerateGroupError
         As `Dialect.quantize` and `quantize_with_feedback`.
     """
+    if dialect.numerics.group_axis == "heads" and (len(set(clips)) > 1 or factors is not None):
+        raise SpecError(
+            f"dialect {dialect.name!r} is not allowed with clips by head or error feedback: its groups span the heads"
+        )
     if len(set(clips)) == 1:
         return _quantize(dialect, x, clips[0], group_size, factors)
     heads = [

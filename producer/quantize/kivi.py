@@ -1,7 +1,10 @@
 """KIVI: keys per channel along time, values per token; scale and minimum in float16, no clip.
 
-Source: jy-yuan/KIVI. The public code divides by a scale of 0 in a constant group and converts the NaN to an
-undefined integer. The stored minimum makes every code mean the same value there, so that code 0 is taken.
+Source: jy-yuan/KIVI, `quant/new_pack.py`, which encodes a float16 cache with float16 arithmetic, and
+`quant/csrc/gemv_cuda.cu`, which reads codes as float32(scale)·code + float32(minimum).
+
+`kivi-key` and `kivi-value` are that computation. `kivi-float32-key` and `kivi-float32-value` decide the codes in
+float32 and round scale and minimum once, before the codes: what this project called `kivi` before.
 """
 
 from dataclasses import dataclass
@@ -39,10 +42,13 @@ class Kivi:
         Name in the registry.
     group_axis : {"tokens", "channels"}
         Along time, as for keys, or along the channels of a token, as for values.
+    encoding_dtype : {"float16", "float32"}
+        Type of the encoder's arithmetic. The public encoder's is float16.
     """
 
     name: str
     group_axis: Literal["tokens", "channels"]
+    encoding_dtype: Literal["float16", "float32"] = "float16"
 
     @property
     def numerics(self) -> Numerics:
@@ -57,6 +63,7 @@ class Kivi:
             metadata_scalars=2,
             packing="int32",
             group_axis=self.group_axis,
+            encoding_dtype=self.encoding_dtype,
         )
 
     @property
@@ -78,23 +85,51 @@ class Kivi:
 
         Notes
         -----
-        minimum = float16(min); scale = float16((max - min)/3); code = round half to even of (x - minimum)/scale,
-        held to 0 … 3; arithmetic in float32 (D7).
+        In float16 x is first rounded to float16, as a float16 cache holds it; then minimum = min,
+        scale = (max - min)/3, code = round half to even of (x - minimum)/scale, held to 0 … 3, each difference and
+        quotient rounded to float16 once (D7). PyTorch on a GPU multiplies by float32(1/3) in place of the division by
+        3: for every float16 range that rounds to the same float16. Where the stored scale is 0 a value above the
+        minimum has code 3 and the minimum code 0, the integer that CUDA makes of NaN; all mean the minimum.
+
+        In float32 minimum = float16(min), scale = float16((max - min)/3), and the codes are those of float32
+        differences and quotients; where the stored scale is 0 code 0 is taken.
         """
         require_input(x, self.name)
         require_no_clip(clip_ratio, self.name)
         axis = x.ndim + self._axis
         groups = split_groups(x, group_size, axis)
-        low: Float32Array = groups.min(axis=axis + 1, keepdims=True)
-        with np.errstate(over="ignore"):
-            span = groups.max(axis=axis + 1, keepdims=True) - low
-        scale, low = round_to(span / _TOP, "float16"), round_to(low, "float16")
+        encode = _encode_float16 if self.encoding_dtype == "float16" else _encode_float32
+        numbers, scale, low = encode(groups, axis + 1)
         require_stored(scale.squeeze(axis + 1), "scale", self.name)
         require_stored(low.squeeze(axis + 1), "minimum", self.name)
-        codes = as_codes(np.rint(zero_guarded_quotient(groups - low, scale)), 3)
+        codes = as_codes(numbers, 3)
         return Quantized(codes.reshape(x.shape), (scale.squeeze(axis + 1), low.squeeze(axis + 1)))
 
     def dequantize(self, quantized: Quantized) -> "Float32Array":
-        """Return code·scale + minimum, float32."""
+        """Return code·scale + minimum, float32: one rounding, since a product of 2 and 11 bits is exact."""
         scale, low = (expand(values, quantized.codes.shape, self._axis) for values in quantized.metadata)
         return quantized.codes.astype(np.float32) * scale + low
+
+
+def _encode_float16(groups: "Float32Array", axis: int) -> "tuple[Float32Array, Float32Array, Float32Array]":
+    """Return whole numbers, scales and minima of groups along an axis, each step rounded to float16.
+
+    Every operand is a float16 value held as float32, and rounding a sum, difference or quotient of two float16 values
+    to float32 first changes nothing: 24 bits are at least twice 11, and two more.
+    """
+    held = round_to(groups, "float16")
+    low: Float32Array = held.min(axis=axis, keepdims=True)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        scale = round_to(round_to(held.max(axis=axis, keepdims=True) - low, "float16") / _TOP, "float16")
+        quotients = round_to(round_to(held - low, "float16") / scale, "float16")
+    # 0/0 is NaN, of which a conversion to an integer on a GPU makes 0; a difference over 0 is held to the top code.
+    return np.rint(np.nan_to_num(quotients, nan=0.0, posinf=np.inf)), scale, low
+
+
+def _encode_float32(groups: "Float32Array", axis: int) -> "tuple[Float32Array, Float32Array, Float32Array]":
+    """Return whole numbers, scales and minima of groups along an axis, the codes decided in float32."""
+    low: Float32Array = groups.min(axis=axis, keepdims=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        span = groups.max(axis=axis, keepdims=True) - low
+        scale, low = round_to(span / _TOP, "float16"), round_to(low, "float16")
+        return np.rint(zero_guarded_quotient(groups - low, scale)), scale, low

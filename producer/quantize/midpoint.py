@@ -1,6 +1,7 @@
 """Affine quantizers whose clip shrinks the range about its middle.
 
-`affine-midpoint` has a float zero point. `oscar-transformers` is the public one of jamesburton/oscar-transformers,
+`affine-midpoint` has a float zero point; with 3, 4 and 8 bits it is the reference of those sizes.
+`oscar-transformers` is the public one of jamesburton/oscar-transformers,
 whose zero point is a whole number held to 0 … 3, so that a group far from 0 collapses.
 """
 
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from producer.errors import SpecError
 from producer.quantize.base import FloatType, Numerics, Quantized
 from producer.quantize.steps import (
     as_codes,
@@ -27,12 +29,14 @@ __all__ = ["Midpoint"]
 
 _FLOOR = np.float32(1e-8)
 _HALF = np.float32(0.5)
-_TOP = np.float32(3)
+
+#: Layouts of packed codes by their bits.
+_PACKING = {2: "consecutive", 3: "three-bit", 4: "nibbles", 8: "bytes"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Midpoint:
-    """Affine INT2 with a range clip about the middle.
+    """Affine codes with a range clip about the middle.
 
     Parameters
     ----------
@@ -42,16 +46,24 @@ class Midpoint:
         -low/scale as it is with half-up codes, or rounded and held to 0 … 3 with half-even codes.
     metadata_dtype : {"float32", "float16", "bfloat16"}
         Type of the stored scale and zero point; codes are decided before they are rounded to it.
+    bits : int
+        2, 3, 4 or 8.
     """
 
     name: str
     zero_point: Literal["float", "integer"]
     metadata_dtype: FloatType = "float32"
+    bits: int = 2
+
+    def __post_init__(self) -> None:
+        if self.bits not in _PACKING:
+            raise SpecError(f"{self.name}: {self.bits} bits are not allowed: 2, 3, 4 or 8")
 
     @property
     def numerics(self) -> Numerics:
         """What the dialect computes."""
         return Numerics(
+            bits=self.bits,
             clip_kind="midpoint-shrink",
             clip_scope="group",
             zero_point=self.zero_point,
@@ -59,7 +71,7 @@ class Midpoint:
             range_floor=1e-8,
             metadata_dtype=self.metadata_dtype,
             metadata_scalars=2,
-            packing="consecutive",
+            packing=_PACKING[self.bits],
         )
 
     def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
@@ -67,28 +79,30 @@ class Midpoint:
 
         Notes
         -----
-        middle = min/2 + max/2, half = (max/2 - min/2)·clip; low = middle - half; scale = max(2·half, 10⁻⁸)/3. Float
-        zero point: zero = -low/scale, code = trunc(x/scale + zero + ½). Whole: zero = round(-low/scale) held to
-        0 … 3, code = round(x/scale) + zero. Codes held to 0 … 3, all in float32 (D9).
+        With top = 2^bits - 1: middle = min/2 + max/2, half = (max/2 - min/2)·clip; low = middle - half;
+        scale = max(2·half, 10⁻⁸)/top. Float zero point: zero = -low/scale, code = trunc(x/scale + zero + ½). Whole:
+        zero = round(-low/scale) held to 0 … top, code = round(x/scale) + zero. Codes held to 0 … top, all in float32
+        (D9).
         """
         require_input(x, self.name)
         require_range_multiplier(clip_ratio, self.name)
         groups = split_groups(x, group_size)
+        last = 2**self.bits - 1
         bottom, top = groups.min(axis=-1, keepdims=True) * _HALF, groups.max(axis=-1, keepdims=True) * _HALF
         half = (top - bottom) * np.float32(clip_ratio)
         low = bottom + top - half
         with np.errstate(over="ignore"):
-            scale = np.maximum(half + half, _FLOOR) / _TOP
+            scale = np.maximum(half + half, _FLOOR) / np.float32(last)
             require_stored(scale[..., 0], "scale", self.name, positive=True)
             zero = -low / scale
             if self.zero_point == "float":
                 require_stored(zero[..., 0], "zero point", self.name)
                 scaled = groups / scale
                 scaled += zero
-                codes = half_up_codes(scaled, 3)
+                codes = half_up_codes(scaled, last)
             else:
-                zero = np.clip(np.rint(zero), np.float32(0), _TOP)
-                codes = as_codes(np.rint(groups / scale) + zero, 3)
+                zero = np.clip(np.rint(zero), np.float32(0), np.float32(last))
+                codes = as_codes(np.rint(groups / scale) + zero, last)
         scale, zero = (round_to(values.squeeze(-1), self.metadata_dtype) for values in (scale, zero))
         require_stored(scale, "scale", self.name)
         require_stored(zero, "zero point", self.name)

@@ -10,6 +10,7 @@ quartered    2     byte i: channels i, d/4+i, d/2+i, 3d/4+i, the first in the lo
 int32        2     sixteen consecutive codes a 32-bit word, the first in the lowest bits
 three-bit    3     eight consecutive codes in 24 bits, little endian, the first in the lowest
 nibbles      4     two consecutive codes a byte, the first in the lower half
+bytes        8     a code a byte
 ===========  ====  ==========================================================================
 
 Read in the wrong order a row is a permutation of itself: norms and histograms cannot tell, only its elements.
@@ -190,6 +191,7 @@ _ALL = (
     Layout("int32", 2, 16, _pack_words, _unpack_words),
     Layout("three-bit", 3, 8, _pack_three_bit, _unpack_three_bit),
     Layout("nibbles", 4, 2, _pack_nibbles, _unpack_nibbles),
+    Layout("bytes", 8, 1, np.ascontiguousarray, lambda stored: stored.astype(np.uint8, copy=False)),
 )
 
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in _ALL}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_codes",
+    "clip_defect",
     "clip_rows",
     "expand",
     "half_up",
@@ -73,6 +74,15 @@ def require_input(x: "Float32Array", name: str) -> None:
             f"{name}: x of shape {x.shape} is not allowed: (…, tokens, channels), channels above 0"
         )
     require_finite(x, "x")
+
+
+def clip_defect(clip_kind: str, clip_ratio: float) -> str | None:
+    """Return what a clip ratio of some meaning has to be, or None where this one is."""
+    if clip_kind == "none":
+        return None if clip_ratio == 1 else "1, since there is no clip"
+    if clip_kind in {"order-statistic", "binary-search"}:
+        return None if 0 <= clip_ratio <= 1 else "0 … 1, 0 for none"
+    return None if 0 < clip_ratio <= 1 else "above 0, at most 1"
 
 
 def require_no_clip(clip_ratio: float, name: str) -> None:

@@ -89,7 +89,8 @@ class StoredGroups:
     codes : uint8 or int32
         Packed along the channels, or along the tokens where groups run along them.
     metadata : float32, float16, or uint16 with the bits of bfloat16
-        Shape (…, rows, scalars·groups): of every group its scalars side by side, the scale first.
+        Shape (…, rows, scalars·groups): of every group its scalars side by side, the scale first; one row for all heads
+        where a group spans them.
     """
 
     codes: "npt.NDArray[np.integer]"
@@ -115,9 +116,13 @@ def store_quantized(dialect: "Dialect", quantized: Quantized) -> StoredGroups:
         If the codes do not fill the units of the dialect's layout.
     """
     numerics = dialect.numerics
-    is_channelwise = numerics.group_axis == "channels"
+    is_channelwise = numerics.group_axis != "tokens"
     codes = quantized.codes if is_channelwise else np.ascontiguousarray(quantized.codes.swapaxes(-1, -2))
     scalars = quantized.metadata if is_channelwise else tuple(m.swapaxes(-1, -2) for m in quantized.metadata)
+    if not scalars:
+        return StoredGroups(
+            get_layout(numerics.packing).pack(codes), np.empty((*codes.shape[:-1], 0), dtype=np.float32)
+        )
     together = np.stack(scalars, axis=-1)
     flat = together.reshape(*together.shape[:-2], together.shape[-2] * together.shape[-1])
     return StoredGroups(get_layout(numerics.packing).pack(codes), _narrow(flat, numerics.metadata_dtype))
@@ -129,6 +134,8 @@ def load_quantized(dialect: "Dialect", stored: StoredGroups) -> Quantized:
     codes = get_layout(numerics.packing).unpack(stored.codes)
     flat = _widen(stored.metadata)
     count = numerics.metadata_scalars
+    if not count:
+        return Quantized(codes, ())
     together = flat.reshape(*flat.shape[:-1], flat.shape[-1] // count, count)
     scalars = tuple(np.ascontiguousarray(together[..., index]) for index in range(count))
     if numerics.group_axis == "tokens":

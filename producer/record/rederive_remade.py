@@ -17,7 +17,7 @@ from producer.record.rederive_v2 import REPORTED, compare_v2
 from producer.record.v2_trace import fitted_digests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from producer.experiment.trace.fitted_arms import FittedArm
     from producer.record.reading import RecordV2
@@ -44,9 +44,23 @@ _ZERO = 1.0
 _TRAINED = frozenset({"optr", "optr-general"})
 
 
-def trained_arms(record: "RecordV2") -> list[str]:
-    """Return the arms of a record whose transforms were trained."""
-    return [one.id for one in record.recipe.rotations or () if one.construction in _TRAINED]
+def trained_arms(record: "RecordV2", fitted: "Mapping[str, FittedArm] | None" = None) -> list[str]:
+    """Return the arms of a record whose transforms were trained.
+
+    Parameters
+    ----------
+    record : RecordV2
+    fitted : mapping of str to FittedArm, optional
+        Where the record says `file`, the given file tells.
+    """
+    given = fitted or {}
+
+    def is_trained(name: str, construction: str) -> bool:
+        if construction != "file" or name not in given:
+            return construction in _TRAINED
+        return any(layer.key.kind in _TRAINED for layer in given[name].layers.values())
+
+    return [one.id for one in record.recipe.rotations or () if is_trained(one.id, one.construction)]
 
 
 def require_remade(
@@ -98,7 +112,9 @@ def require_remade(
             raise RecordError(f"arm {name!r}: found a file fitted to {own}, allowed: fitted to {allowed}")
 
 
-def compare_remade(published: "RecordV2", again: "ComputedV2") -> list[FieldComparison]:
+def compare_remade(
+    published: "RecordV2", again: "ComputedV2", trained_names: "Sequence[str]"
+) -> list[FieldComparison]:
     """Return the comparisons of a record's fields with a run from rebuilt traces and files.
 
     Parameters
@@ -108,6 +124,8 @@ def compare_remade(published: "RecordV2", again: "ComputedV2") -> list[FieldComp
         at here.
     again : ComputedV2
         Of a run from the other traces and files.
+    trained_names : sequence of str
+        Arms whose transforms were trained (`trained_arms`).
 
     Returns
     -------
@@ -117,7 +135,7 @@ def compare_remade(published: "RecordV2", again: "ComputedV2") -> list[FieldComp
         whether it holds on the new trials, and its value: within `REMADE_TOLERANCE` of the baseline's error, or
         where an arm was trained within the width of the new interval.
     """
-    trained = set(trained_arms(published))
+    trained = set(trained_names)
     arms = () if published.measurements is None else published.measurements.arms
     own = tuple(f"/measurements/arms/{place}/" for place, arm in enumerate(arms) if arm.rotation in trained)
     compared = [
@@ -126,8 +144,8 @@ def compare_remade(published: "RecordV2", again: "ComputedV2") -> list[FieldComp
         if _is_compared(each.field, of_trained=each.field.startswith(own), has_trained=bool(trained))
     ]
     if trained:
-        compared += _selection(published, again)
-    return [*compared, *_claims(published, again)]
+        compared += _selection(published, again, trained)
+    return [*compared, *_claims(published, again, trained)]
 
 
 def _is_compared(field: str, *, of_trained: bool, has_trained: bool) -> bool:
@@ -138,9 +156,11 @@ def _is_compared(field: str, *, of_trained: bool, has_trained: bool) -> bool:
     return field != "/measurements/selected" or not has_trained
 
 
-def _selection(published: "RecordV2", again: "ComputedV2") -> "Iterator[FieldComparison]":
+def _selection(
+    published: "RecordV2", again: "ComputedV2", trained: "Collection[str]"
+) -> "Iterator[FieldComparison]":
     """Give the comparison of the arm that the calibration selects among those that were not trained."""
-    out = {published.recipe.baseline, *trained_arms(published)}
+    out = {published.recipe.baseline, *trained}
     selected = []
     for record in (published, again):
         arms = () if record.measurements is None else record.measurements.arms
@@ -156,9 +176,10 @@ def _selection(published: "RecordV2", again: "ComputedV2") -> "Iterator[FieldCom
         yield FieldComparison(field, stated, made, None, 0.0, stated == made)
 
 
-def _claims(published: "RecordV2", again: "ComputedV2") -> "Iterator[FieldComparison]":
+def _claims(
+    published: "RecordV2", again: "ComputedV2", trained: "Collection[str]"
+) -> "Iterator[FieldComparison]":
     """Give the comparisons of the claims on errors."""
-    trained = trained_arms(published)
     arms = again.measurements.arms
     trials = {arm.rotation: arm.trials.nmse for arm in arms}
     for place, claim in enumerate(published.claims):

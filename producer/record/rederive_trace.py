@@ -15,15 +15,18 @@ from producer.record.v2_trace import (
     protocol_of_trace,
     require_same_traces,
 )
+from producer.scheme.fit import fit_layer
 from producer.system.processes import fork_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from producer.experiment.trace.arm_protocol import TraceProtocol
     from producer.experiment.trace.fitted_arms import FittedArm
     from producer.record.v2 import ComputedV2
     from producer.system.progress import Progress
     from producer.trace.files import Trace
+    from producer.transform.transform_file import LayerTransforms
 
 __all__ = ["rederive_traces"]
 
@@ -57,17 +60,16 @@ def _require_files(record: RecordV2, given: "Mapping[str, FittedArm]", *, remade
             )
 
 
-def _rederivation(record: RecordV2, again: "ComputedV2", *, remade: bool) -> Rederivation:
+def _rederivation(record: RecordV2, again: "ComputedV2", names: list[str], *, remade: bool) -> Rederivation:
     sizes = list(_sizes(record, again))
     if not remade:
         return Rederivation([*sizes, *compare_v2(record, again)], RECOMPUTED, REPORTED)
-    names = trained_arms(record)
     # The name of a model's file is no property of the model. The method is that of the selected arm.
     out = {"/workload/trace/model_id", *(["/recipe/method"] if names else [])}
     sizes = [each for each in sizes if each.field not in out]
     trained = [f"errors of the trained arm {name}" for name in names]
     return Rederivation(
-        [*sizes, *compare_remade(record, again)],
+        [*sizes, *compare_remade(record, again, names)],
         RECOMPUTED,
         (*trained, *REPORTED_REMADE),
         _means(record, again),
@@ -82,6 +84,21 @@ def _means(record: RecordV2, again: "ComputedV2") -> dict[str, tuple[float, floa
         if one.measurements is not None
     )
     return {name: (mean, made[name]) for name, mean in stated.items() if name in made}
+
+
+def _earlier_balanced(
+    record: RecordV2, protocol: "TraceProtocol", calibration: "Trace", layer_idx: int
+) -> "dict[str, dict[int, LayerTransforms]]":
+    """Return the transforms of an arm `balanced` that has those of `balanced-plain`, as it had before, or nothing.
+
+    The digest of the record tells; an arm from a file has its own.
+    """
+    stated = {one.id: one.key_sha256 for one in record.recipe.rotations or ()}
+    if "balanced" not in stated or "balanced" in fitted_digests(record):
+        return {}
+    traced = [calibration.layer(layer_idx, place) for place in range(len(calibration.sequences))]
+    plain = fit_layer(protocol.scheme("balanced-plain"), traced).rotations
+    return {"balanced": {layer_idx: plain}} if plain.key.sha256 == stated["balanced"] else {}
 
 
 def rederive_traces(
@@ -137,10 +154,13 @@ def rederive_traces(
             [layer_idx],
             processes=1,
             progress=lambda _done, _total, _what: None,
-            fitted={name: given[name].layers for name in digests},
+            fitted={name: given[name].layers for name in digests}
+            | _earlier_balanced(record, protocols[index], calibration, layer_idx),
         )
-        again = computed_trace(protocols[index], comparison, calibration, evaluation)
-        return _rederivation(record, again, remade=remade)
+        # A record from before there was `file` names the construction of an arm from a file.
+        unnamed = {one.id for one in record.recipe.rotations or () if one.construction == "file"}
+        again = computed_trace(protocols[index], comparison, calibration, evaluation, unnamed)
+        return _rederivation(record, again, trained_arms(record, given), remade=remade)
 
     done: list[Rederivation] = []
     for first in range(0, len(records), processes):

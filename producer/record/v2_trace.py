@@ -8,7 +8,7 @@ from producer.backend.cpu import NumpyBackend
 from producer.errors import RecordError, SpecError
 from producer.experiment.trace.arm_protocol import DECODE_REPEATS, DECODE_WARMUP, TraceProtocol, sequence_id
 from producer.numerics.bootstrap import summarize
-from producer.quantize import get_pair
+from producer.quantize import get_pair, present_name
 from producer.record.field_comparison import NULL_CHECK_BOUND
 from producer.record.reading import RecordV2
 from producer.record.v2 import (
@@ -23,9 +23,10 @@ from producer.record.v2 import (
     summary_json,
 )
 from producer.trace.files import FORMAT
+from producer.transform.dense import closed_form
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from producer.experiment.trace.compare_arms import LayerComparison, TraceArm
     from producer.trace.files import Trace
@@ -61,6 +62,7 @@ def build_trace_record(
     calibration: "Trace",
     evaluation: "Trace",
     fitted: "Mapping[str, str] | None" = None,
+    named: "Collection[str]" = (),
 ) -> dict[str, Any]:
     """Return the v2 record of the arms on one layer as JSON values, its witness filled in.
 
@@ -72,6 +74,8 @@ def build_trace_record(
     calibration, evaluation : Trace
     fitted : mapping of str to str, optional
         SHA-256 of the files of the arms that came from files.
+    named : collection of str, optional
+        Arms from files whose construction is written as their file says it, as it was before there was `file`.
 
     Raises
     ------
@@ -84,6 +88,7 @@ def build_trace_record(
     excludes no effect, and the arm is better than an output of zeros. Elsewhere it claims nothing.
     """
     backend, model = NumpyBackend(1), evaluation.model
+    unnamed = set(fitted or {}) - set(named)
     why = "a file beside the trace's arrays; rederive reads it with --calibration"
     artifacts = [
         (
@@ -100,24 +105,35 @@ def build_trace_record(
         ),
     ]
     return sealed_v2(
-        **_computed(protocol, comparison, calibration, evaluation),
+        **_computed(protocol, comparison, calibration, evaluation, unnamed),
         environment=environment_json(backend),
         artifacts=artifacts_json(backend, *artifacts),
     )
 
 
 def computed_trace(
-    protocol: TraceProtocol, comparison: "LayerComparison", calibration: "Trace", evaluation: "Trace"
+    protocol: TraceProtocol,
+    comparison: "LayerComparison",
+    calibration: "Trace",
+    evaluation: "Trace",
+    unnamed: "Collection[str]",
 ) -> ComputedV2:
-    """Return what a comparison gives of a v2 record, to compare with one; see `build_trace_record`."""
-    return ComputedV2.of(_computed(protocol, comparison, calibration, evaluation))
+    """Return what a comparison gives of a v2 record, to compare with one; see `build_trace_record`.
+
+    `unnamed` are the arms from files whose construction is written as `file`.
+    """
+    return ComputedV2.of(_computed(protocol, comparison, calibration, evaluation, unnamed))
 
 
 def _computed(
-    protocol: TraceProtocol, comparison: "LayerComparison", calibration: "Trace", evaluation: "Trace"
+    protocol: TraceProtocol,
+    comparison: "LayerComparison",
+    calibration: "Trace",
+    evaluation: "Trace",
+    unnamed: "Collection[str]",
 ) -> dict[str, Any]:
     return {
-        "recipe": _recipe(protocol, comparison, evaluation.model.head_dim),
+        "recipe": _recipe(protocol, comparison, evaluation.model.head_dim, unnamed),
         "workload": _workload(comparison.layer_idx, evaluation),
         "protocol": _protocol(calibration, evaluation),
         "measurements": _measurements(comparison, evaluation),
@@ -130,18 +146,22 @@ def trace_record_text(record: dict[str, Any]) -> str:
     return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def _rotation(arm: "TraceArm") -> dict[str, Any]:
+def _rotation(arm: "TraceArm", unnamed: "Collection[str]") -> dict[str, Any]:
     key, value = arm.rotations.key, arm.rotations.value
     if key.kind != value.kind:
         raise SpecError(
             f"arm {arm.id!r} with keys by {key.kind} and values by {value.kind} is not allowed: one kind"
         )
     digests = {"key_sha256": key.sha256, "value_sha256": value.sha256}
-    return {"id": arm.id, "construction": key.kind, "seed": None} | digests
+    # A closed form was compared when its file was read; of any other transform only the digest is sure.
+    is_file = arm.id in unnamed and closed_form(key.kind, key.head_dim) is None
+    return {"id": arm.id, "construction": "file" if is_file else key.kind, "seed": None} | digests
 
 
-def _recipe(protocol: TraceProtocol, comparison: "LayerComparison", head_dim: int) -> dict[str, Any]:
-    rotations = [_rotation(arm) for arm in comparison.arms]
+def _recipe(
+    protocol: TraceProtocol, comparison: "LayerComparison", head_dim: int, unnamed: "Collection[str]"
+) -> dict[str, Any]:
+    rotations = [_rotation(arm, unnamed) for arm in comparison.arms]
     key, value = (GRANULARITIES[one.numerics.group_axis] for one in get_pair(protocol.dialect))
     return {
         "method": rotations[comparison.selected]["construction"],
@@ -278,7 +298,7 @@ def protocol_of_trace(record: RecordV2) -> TraceProtocol:
     try:
         return TraceProtocol(
             arms=tuple(ids),
-            dialect=recipe.dialect.id,  # type: ignore[union-attr]
+            dialect=present_name(recipe.dialect.id, recipe.dialect.fingerprint_sha256),  # type: ignore[union-attr]
             clip_grid=recipe.clip_grid,  # type: ignore[arg-type]
             center_keys=recipe.key_centring == _CENTRINGS[True],
             group_size=recipe.group_size,

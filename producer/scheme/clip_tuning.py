@@ -19,6 +19,7 @@ from producer.scheme.window_attention import WindowAttention
 from producer.trace.attention import HIDDEN
 from producer.transform.centring import center_keys
 from producer.transform.covariance import queries_by_kv_head
+from producer.transform.transform_file import SIDES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,13 +143,15 @@ class _Search:
 
     def __init__(self, scheme: "Scheme", rotations: "LayerTransforms", exact: WindowAttention) -> None:
         self._exact = exact
-        size = scheme.group_size or exact.keys.shape[-1]
+        head_dim = exact.keys.shape[-1]
         self._key, self._value = (
-            _Coding(get_dialect(name), size, transform.rotate(rows), feedback)
-            for name, transform, rows, feedback in (
-                (scheme.key_dialect, rotations.key, exact.keys, rotations.key_feedback),
-                (scheme.value_dialect, rotations.value, exact.values, rotations.value_feedback),
+            _Coding(
+                get_dialect(getattr(scheme, f"{side}_dialect")),
+                scheme.group_of(side) or head_dim,
+                getattr(rotations, side).rotate(rows),
+                getattr(rotations, f"{side}_feedback"),
             )
+            for side, rows in zip(SIDES, (exact.keys, exact.values), strict=True)
         )
         # q M⁻ᵀ meets coded keys as they are.
         turned = queries_by_kv_head(rotations.key.rotate_queries(exact.q), exact.shape[0])

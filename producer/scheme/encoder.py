@@ -55,7 +55,7 @@ class RowEncoder:
     def block(self) -> int:
         """Tokens that are coded together: 1, or what fills both a group and a unit of memory along the tokens."""
         numerics = self.dialect.numerics
-        if numerics.group_axis == "channels":
+        if numerics.group_axis != "tokens":
             return 1
         return math.lcm(self.group_size, get_layout(numerics.packing).codes_per_unit)
 
@@ -76,7 +76,10 @@ class RowEncoder:
         """
         centred = rows if self.mean is None else center_keys(rows, self.mean)
         coded = self.transform.rotate(np.ascontiguousarray(centred))
-        return quantize_heads(self.dialect, coded, self.clips, self.group_size, self.feedback)
+        size = self.group_size
+        if self.dialect.numerics.group_axis == "heads":
+            size = coded.shape[0] * coded.shape[2]
+        return quantize_heads(self.dialect, coded, self.clips, size, self.feedback)
 
     def decode(self, quantized: "Quantized") -> "Float32Array":
         """Return rows in the model's own coordinates, float32, shape (num_kv_heads, tokens, head_dim)."""

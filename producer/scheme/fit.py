@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from producer.errors import SpecError
 from producer.quantize.feedback import feedback_factors
 from producer.scheme.calibration import LayerCalibration
 from producer.scheme.clip_tuning import tune_clips
@@ -44,6 +45,8 @@ def _build(
         return build_quarot(head_dim)
     if covariances is not None and rotation == "balanced":
         return balanced_from_covariances(*covariances, _ridge(scheme, side), balance=scheme.balance)
+    if rotation == "file":
+        raise SpecError(f"{side} rotation 'file' is not allowed here: it is read, not fitted")
     sigma = calibration.covariance("qqt" if side == "key" else "sst")
     return oscar_from_covariance(sigma if rotation == "oscar" else sigma.mean(axis=0, keepdims=True))
 
@@ -56,6 +59,8 @@ def _covariances(scheme: Scheme, side: "Side", calibration: LayerCalibration) ->
     """Return the covariances of what a side stores and of what reads it, if the scheme looks at them."""
     if scheme.rounding == "nearest" and getattr(scheme, f"{side}_rotation") != "balanced":
         return None
+    covariances = calibration.plain(side, centred=scheme.center_keys)
+    _require_spread(scheme, side, calibration.layers[0].layer_idx, covariances)
     if scheme.weights == "attention" or (scheme.weights == "attention-keys" and side == "key"):
         return calibration.weighted(
             side,
@@ -64,7 +69,22 @@ def _covariances(scheme: Scheme, side: "Side", calibration: LayerCalibration) ->
             ridge=_ridge(scheme, side),
             shrinkage=scheme.shrinkage,
         )
-    return calibration.plain(side, centred=scheme.center_keys)
+    return covariances
+
+
+def _require_spread(scheme: Scheme, side: "Side", layer_idx: int, covariances: "Covariances") -> None:
+    """Raise `SpecError` where what a side stores, or what reads it, is zero at every calibration token."""
+    for sigma, what in zip(
+        covariances, (f"the {side}s as they are stored", f"what reads the {side}s"), strict=True
+    ):
+        traces = np.trace(sigma, axis1=-2, axis2=-1)
+        for head in np.flatnonzero(~(traces > 0)).tolist():
+            raise SpecError(
+                f"scheme {scheme.name!r}, layer {layer_idx}, KV head {head}: {what}: found zeros at every token, "
+                "allowed: a covariance above 0; schemes without a balanced transform and without error "
+                "feedback, such as "
+                "quarot-centred-tuned, need none: --scheme names them"
+            )
 
 
 def _feedback(

@@ -17,17 +17,20 @@ if TYPE_CHECKING:
     from producer.system.progress import Progress
     from producer.trace.files import Trace
     from producer.trace.layer import LayerTrace
+    from producer.trace.oscar_dump import DumpTrace
 
 __all__ = ["fit_trace", "notes", "tune_again"]
 
 
-def fit_trace(scheme: "Scheme", calibration: "Trace", processes: int, progress: "Progress") -> Fitted:
+def fit_trace(
+    scheme: "Scheme", calibration: "Trace | DumpTrace", processes: int, progress: "Progress"
+) -> Fitted:
     """Return a scheme fitted to every layer of a trace.
 
     Parameters
     ----------
     scheme : Scheme
-    calibration : Trace
+    calibration : Trace or DumpTrace
         All its sequences are used.
     processes : int
         Layers are dealt out to so many processes; it changes no bit.
@@ -79,7 +82,7 @@ def tune_again(fitted: Fitted, traces: "Sequence[Trace]", processes: int, progre
     return replace(fitted, layers=layers)
 
 
-def _sequences(layer_idx: int, traces: "Sequence[Trace]") -> "list[LayerTrace]":
+def _sequences(layer_idx: int, traces: "Sequence[Trace | DumpTrace]") -> "list[LayerTrace]":
     """Return a layer of every sequence."""
     return [trace.layer(layer_idx, index) for trace in traces for index in range(len(trace.sequences))]
 

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args
 
 from producer.errors import FileFormatError, SpecError
-from producer.quantize import get_dialect
+from producer.quantize import get_dialect, present_name
 from producer.quantize.fingerprint import fingerprint
+from producer.quantize.steps import clip_defect
 from producer.scheme.fitted_layer import FittedLayer
 from producer.scheme.registry import ADDED_FIELDS, Clips, RotationName, Rounding, Scheme, Weights
 from producer.trace.files import ModelInfo
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Fitted", "read_fitted", "read_fitted_file", "require_model", "write_fitted"]
+__all__ = ["REFINED", "Fitted", "read_fitted", "read_fitted_file", "require_model", "write_fitted"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "key_rotation": get_args(RotationName),
@@ -33,7 +34,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 #: Kinds of transforms that were learned from any start.
-_REFINED = {"optr", "optr-general"}
+REFINED = {"optr", "optr-general"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +138,19 @@ def read_fitted_file(path: "Path") -> Fitted:
         As `read_fitted`, but for the model.
     """
     metadata = read_metadata(path)
-    scheme = _read_scheme(path, _json(path, metadata, "scheme", dict))
-    found, expected = _json(path, metadata, "fingerprints", dict), _fingerprints(scheme)
+    written: dict[str, Any] = _json(path, metadata, "scheme", dict)
+    held: dict[str, Any] = _json(path, metadata, "fingerprints", dict)
+    # A file whose dialects were given other names since is read as what it was fitted to.
+    names = {name: present_name(name, digest) for name, digest in held.items() if isinstance(digest, str)}
+    for member in ("key_dialect", "value_dialect"):
+        if isinstance(written.get(member), str):
+            written[member] = names.get(written[member], written[member])
+    scheme = _read_scheme(path, written)
+    found, expected = {names.get(name, name): digest for name, digest in held.items()}, _fingerprints(scheme)
     if found != expected:
-        names = sorted(name for name in found | expected if found.get(name) != expected.get(name))
+        other = sorted(name for name in found | expected if found.get(name) != expected.get(name))
         raise FileFormatError(
-            f"{path}: dialects {', '.join(names)} are not allowed: their fingerprints are not "
+            f"{path}: dialects {', '.join(other)} are not allowed: their fingerprints are not "
             "those of the quantizers here"
         )
     try:
@@ -164,6 +172,7 @@ def read_fitted_file(path: "Path") -> Fitted:
     fitted = {index: FittedLayer(scheme, rotations) for index, rotations in layers.items()}
     for index, layer in fitted.items():
         _require_consistent(f"{path}: layer {index}", layer)
+        _require_clips(f"{path}: layer {index}", layer)
     return Fitted(scheme, model, fitted, calibration)
 
 
@@ -223,7 +232,22 @@ def _require_consistent(where: str, layer: FittedLayer) -> None:
                 f"{where} has {found} of error feedback for {side}s, but the scheme's rounding is {scheme.rounding}"
             )
         named = getattr(scheme, f"{side}_rotation")
-        if kind not in {named.removesuffix("-layer"), *_REFINED}:
+        if kind not in {named.removesuffix("-layer"), *REFINED}:
             raise FileFormatError(
                 f"{where} has {side} transforms of kind {kind}, but the scheme's are {named}"
             )
+
+
+def _require_clips(where: str, layer: FittedLayer) -> None:
+    """Raise unless every clip ratio is one that its dialect takes: 0 switches an order statistic off, and no other."""
+    for side in SIDES:
+        dialect = get_dialect(getattr(layer.scheme, f"{side}_dialect"))
+        own = getattr(layer.rotations, f"{side}_clips")
+        clips = (getattr(layer.scheme, f"{side}_clip"),) if own is None else own
+        for head, ratio in enumerate(clips):
+            allowed = clip_defect(dialect.numerics.clip_kind, ratio)
+            if allowed is not None:
+                place = f"the {side} clip" if own is None else f"KV head {head}: the {side} clip"
+                raise FileFormatError(
+                    f"{where}, {place} {ratio:g} is not allowed: {allowed} under {dialect.name}; fit the scheme again"
+                )

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from producer.quantize import get_dialect
+from producer.quantize import get_dialect, lasting_name
 from producer.scheme.encoder import RowEncoder
 from producer.scheme.registry import ADDED_FIELDS, Scheme
 from producer.scheme.stored_cache import StoredCache, StoredSide, WindowFormat, store_side
@@ -51,7 +51,7 @@ class FittedLayer:
             mean=rotations.key_mean if side == "key" else None,
             clips=getattr(rotations, f"{side}_clips") or (getattr(scheme, f"{side}_clip"),),
             feedback=getattr(rotations, f"{side}_feedback"),
-            group_size=scheme.group_size or transform.head_dim,
+            group_size=scheme.group_of(side) or transform.head_dim,
         )
 
     def store(self, k: "Float32Array", v: "Float32Array", windows: WindowFormat | None = None) -> StoredCache:
@@ -89,9 +89,11 @@ def digest_of_layers(layers: "Sequence[FittedLayer] | Mapping[int, FittedLayer]"
         layer = layers[index]
         rotations = layer.rotations
         fields = {name: value for name, value in asdict(layer.scheme).items() if name != "name"}
-        if fields.items() >= ADDED_FIELDS.items():
-            # As it was before there were these, so that states of earlier runs are found again.
-            fields = {name: value for name, value in fields.items() if name not in ADDED_FIELDS}
+        # As it was before there were these, so that states of earlier runs are found again; two came together.
+        for together in (("balance", "rounding"), ("value_group_size",)):
+            if all(fields[name] == ADDED_FIELDS[name] for name in together):
+                fields = {name: value for name, value in fields.items() if name not in together}
+        fields |= {name: lasting_name(fields[name]) for name in ("key_dialect", "value_dialect")}
         clips = [rotations.key_clips, rotations.value_clips]
         digest.update(json.dumps([fields, clips, rotations.key_mean is not None], sort_keys=True).encode())
         transforms: tuple[DenseTransform, ...] = (rotations.key, rotations.value)

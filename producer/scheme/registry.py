@@ -1,14 +1,26 @@
 """The schemes by name: rotations, key centring, dialects with their clips, rounding and windows."""
 
 from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from producer.errors import SpecError
 from producer.transform.balanced import RIDGE
 
-__all__ = ["ADDED_FIELDS", "SCHEMES", "Clips", "RotationName", "Rounding", "Scheme", "Weights", "get_scheme"]
+__all__ = [
+    "ADDED_FIELDS",
+    "FITTED_ROTATIONS",
+    "SCHEMES",
+    "Clips",
+    "RotationName",
+    "Rounding",
+    "Scheme",
+    "Weights",
+    "get_scheme",
+]
 
-RotationName: TypeAlias = Literal["identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced"]
+RotationName: TypeAlias = Literal[
+    "identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced", "file"
+]
 Clips: TypeAlias = Literal["fixed", "tuned"]
 Weights: TypeAlias = Literal["none", "attention-keys", "attention"]
 Rounding: TypeAlias = Literal["nearest", "feedback"]
@@ -21,8 +33,9 @@ class Scheme:
     Attributes
     ----------
     name : str
-    key_rotation, value_rotation : {"identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced"}
-        `oscar` and `balanced` have a matrix for every KV head, `oscar-layer` one for the layer.
+    key_rotation, value_rotation : {"identity", "hadamard", "quarot", "oscar", "oscar-layer", "balanced", "file"}
+        `oscar` and `balanced` have a matrix for every KV head, `oscar-layer` one for the layer; `file` is read from
+        somebody else's file.
     center_keys : bool
         Whether the calibration's mean key is subtracted from every key.
     key_dialect, value_dialect : str
@@ -45,7 +58,9 @@ class Scheme:
     rounding : {"nearest", "feedback"}
         Whether a channel is rounded to its nearest level, or after the errors of the channels before it (E38).
     group_size : int
-        Values that share a scale; 0 for the head dimension.
+        Values that share a scale; 0 for the head dimension, and for all heads where a dialect groups them together.
+    value_group_size : int
+        The same for values; 0 where it is that of keys.
     sink, recent : int
         First and last tokens that stay unquantized.
     """
@@ -68,11 +83,21 @@ class Scheme:
     group_size: int = 0
     sink: int = 64
     recent: int = 256
+    value_group_size: int = 0
 
+    def group_of(self, side: str) -> int:
+        """Return the group size of keys or of values as it is written: 0 stands for the whole head."""
+        return self.value_group_size or self.group_size if side == "value" else self.group_size
+
+
+#: Rotations that are made here, from a calibration or from nothing.
+FITTED_ROTATIONS: tuple[str, ...] = tuple(name for name in get_args(RotationName) if name != "file")
 
 #: Fields that came after files and states had been written, with their defaults: what has not got them means these.
 ADDED_FIELDS = {
-    field.name: field.default for field in fields(Scheme) if field.name in {"balance", "rounding"}
+    field.name: field.default
+    for field in fields(Scheme)
+    if field.name in {"balance", "rounding", "value_group_size"}
 }
 
 
@@ -94,6 +119,20 @@ def _tuned(name: str, rotation: RotationName, *, centred: bool, **changes: float
         value_clip=0.7,
         clips="tuned",
         **changes,  # type: ignore[arg-type]
+    )
+
+
+#: Chosen on development texts, none of them an evaluation text of docs/results/balanced.md.
+def _unclipped(name: str, dialect: str, rotation: RotationName = "identity", **changes: bool | str) -> Scheme:
+    """Return a scheme of a dialect with its whole range: a reference with more than two bits."""
+    both = {"key_dialect": dialect, "value_dialect": dialect} | changes
+    return Scheme(
+        name=name,
+        key_rotation=rotation,
+        value_rotation=rotation,
+        key_clip=1.0,
+        value_clip=1.0,
+        **both,  # type: ignore[arg-type]
     )
 
 
@@ -145,8 +184,17 @@ _ALL = (
         name="quarot-native",
         key_rotation="quarot",
         value_rotation="quarot",
-        key_dialect="quarot-token",
-        value_dialect="quarot-token",
+        key_dialect="quarot-head-wise",
+        value_dialect="quarot-group",
+        key_clip=1.0,
+        value_clip=1.0,
+    ),
+    Scheme(
+        name="quarot-native-token-wise",
+        key_rotation="quarot",
+        value_rotation="quarot",
+        key_dialect="quarot-token-wise",
+        value_dialect="quarot-token-wise",
         key_clip=1.0,
         value_clip=1.0,
     ),
@@ -154,6 +202,14 @@ _ALL = (
         name="kivi",
         key_dialect="kivi-key",
         value_dialect="kivi-value",
+        key_clip=1.0,
+        value_clip=1.0,
+        group_size=32,
+    ),
+    Scheme(
+        name="kivi-float32",
+        key_dialect="kivi-float32-key",
+        value_dialect="kivi-float32-value",
         key_clip=1.0,
         value_clip=1.0,
         group_size=32,
@@ -182,6 +238,14 @@ _ALL = (
     _tuned("quarot-feedback", "quarot", centred=True, **_FEEDBACK),
     _tuned("oscar-feedback", "oscar", centred=True, **_FEEDBACK),
     _tuned("balanced-feedback", "balanced", centred=True, **_SHRUNK, rounding="feedback", balance=0.3),
+    _unclipped("int3", "affine-midpoint-3bit"),
+    _unclipped("int4", "affine-midpoint-4bit"),
+    _unclipped("int8", "affine-midpoint-8bit"),
+    _unclipped("float8-e4m3", "float8-e4m3"),
+    _unclipped("float8-e5m2", "float8-e5m2"),
+    _unclipped("quarot-centred-3bit", "affine-midpoint-3bit", "quarot", center_keys=True),
+    _unclipped("quarot-centred-4bit", "affine-midpoint-4bit", "quarot", center_keys=True),
+    _unclipped("quarot-native-4bit", "quarot-head-wise-4bit", "quarot", value_dialect="quarot-group-4bit"),
 )
 
 #: The schemes that are compared. `int2` is the baseline: per group, no rotation, no clip.

@@ -57,7 +57,7 @@ class WindowFormat:
             If tokens are left over and that is refused.
         """
         tokens = static_split(seq_len, self.sink, self.recent)
-        if encoder.dialect.numerics.group_axis == "channels":
+        if encoder.dialect.numerics.group_axis != "tokens":
             return tokens
         left = tokens.quantized % encoder.group_size
         if left and self.leftover == "refused":
@@ -98,7 +98,7 @@ class StoredSide:
     def _quantized_tokens(self) -> int:
         """Tokens of the packed codes."""
         numerics = self.encoder.dialect.numerics
-        if numerics.group_axis == "channels":
+        if numerics.group_axis != "tokens":
             return int(self.groups.codes.shape[-2])
         # Transposed: channels, then the groups' scalars along the tokens.
         groups = self.groups.metadata.shape[-1] // numerics.metadata_scalars

@@ -1,5 +1,6 @@
 """Dumps of OSCAR's server: ``layer_<id>/{q,k,v}/<chunk>.pt`` and ``layer_<id>/seq_lens/<chunk>.pt``."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,13 +9,15 @@ import numpy as np
 from producer.errors import FileFormatError, NonFiniteError, SpecError
 from producer.system.torch_file import read_torch_file
 from producer.trace.layer import LayerTrace
+from producer.trace.texts import SequenceInfo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from producer.numerics.arrays import Float32Array
+    from producer.trace.files import ModelInfo
 
-__all__ = ["OscarDump", "read_oscar_layer"]
+__all__ = ["DumpTrace", "OscarDump", "dump_sha256", "is_dump", "read_oscar_layer"]
 
 #: Chunk 0 is a warm-up of a few tokens, which OSCAR leaves out.
 _WARM_UP = 0
@@ -109,3 +112,59 @@ def _heads_first(parts: "list[Float32Array]") -> "Float32Array":
     """Return chunks of shape (tokens, heads, head_dim) as one array (heads, tokens, head_dim), float32."""
     joined = np.concatenate(parts, axis=0).astype(np.float32)
     return np.ascontiguousarray(joined.swapaxes(0, 1))
+
+
+def is_dump(folder: "Path") -> bool:
+    """Return whether a folder looks like a dump, and is no trace."""
+    return not (folder / "trace.json").exists() and any(folder.glob("layer_*"))
+
+
+def dump_sha256(folder: "Path") -> str:
+    """Return a SHA-256 of the names and contents of all files of a dump, in the order of their names."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("layer_*/*/*.pt")):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class DumpTrace:
+    """A dump of OSCAR's server in the place of a calibration trace: one sequence a layer, and no output weights.
+
+    Parameters
+    ----------
+    folder : Path
+    model : ModelInfo
+        The model that was dumped; a dump does not name it.
+    """
+
+    folder: "Path"
+    model: "ModelInfo"
+
+    @property
+    def sequences(self) -> tuple[SequenceInfo, ...]:
+        """One, which names the dump by the digest of its files: it holds no texts, so that nothing tells an overlap."""
+        digest = dump_sha256(self.folder)
+        tokens = self.layer(0).seq_len
+        return (SequenceInfo(f"dump {self.folder.name}", digest, 0, tokens, digest, ()),)
+
+    def layer(self, layer_idx: int, sequence: int = 0) -> LayerTrace:  # noqa: ARG002 - as a trace has it
+        """Return one layer, all its sequences one after the other.
+
+        Raises
+        ------
+        SpecError
+            If the heads are not those of the model.
+        FileFormatError
+            As `read_oscar_layer`.
+        """
+        layer = read_oscar_layer(self.folder, layer_idx).layer
+        found = (layer.q.shape[0], layer.num_kv_heads, layer.q.shape[2])
+        model = self.model
+        if found != (model.num_heads, model.num_kv_heads, model.head_dim):
+            raise SpecError(
+                f"dump {self.folder} with query heads, KV heads and head_dim {found} is not allowed: the model has "
+                f"{(model.num_heads, model.num_kv_heads, model.head_dim)}"
+            )
+        return layer

@@ -29,6 +29,7 @@ __all__ = [
     "build_hadamard",
     "build_identity",
     "build_quarot",
+    "closed_form",
     "orthogonality_error",
     "repeat_for_queries",
 ]
@@ -241,6 +242,18 @@ class InvertibleTransform(DenseTransform):
         """Largest over least singular value of every matrix, float64, shape (1 or num_kv_heads,)."""
         condition: Float64Array = np.linalg.cond(self.matrices.astype(np.float64))
         return condition
+
+
+def closed_form(kind: str, head_dim: int) -> "DenseRotation | None":
+    """Return the rotation of a construction that has a closed form, or None where only its maker knows the matrix.
+
+    Raises
+    ------
+    SpecError
+        If the construction does not exist for `head_dim`.
+    """
+    builders = {"identity": build_identity, "hadamard": build_hadamard, "quarot": build_quarot}
+    return builders[kind](head_dim) if kind in builders else None
 
 
 def build_identity(head_dim: int) -> DenseRotation:

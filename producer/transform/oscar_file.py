@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from producer.transform.base import Side
 
-__all__ = ["read_oscar_rotations", "write_oscar_rotations"]
+__all__ = ["read_oscar_rotations", "side_of", "write_oscar_rotations"]
 
 _TARGETS: "dict[Side, tuple[str, ...]]" = {"key": ("qqt", "ktk"), "value": ("sst", "vtv")}
 _PER_HEAD_OBJECTIVE = "cov_eig_hadamard_perhead"
@@ -75,6 +75,28 @@ def read_oscar_rotations(
     return {
         layer: _layer(path, content, layer, (head_dim, num_kv_heads), side, composition) for layer in layers
     }
+
+
+def side_of(path: "Path") -> "Side":
+    """Return the side that a rotation file is for, as its objective says.
+
+    Raises
+    ------
+    FileFormatError
+        If it is no such file, or does not say it: files of version 2 have one objective for both.
+    OSError
+        If it cannot be read.
+    """
+    content = read_torch_file(path)
+    objective = content.get("objective") if isinstance(content, dict) else None
+    if isinstance(objective, str):
+        for side, targets in _TARGETS.items():
+            if objective.split("_")[0] in targets:
+                return side
+    raise FileFormatError(
+        f"{path}: objective {objective!r} does not say whether the rotations are of keys or of values: "
+        f"write key={path} or value={path}"
+    )
 
 
 def _composition(path: "Path", objective: Any, side: "Side") -> str:

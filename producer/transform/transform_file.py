@@ -20,7 +20,7 @@ import numpy as np
 from producer.errors import ExtraMissingError, FileFormatError, NonFiniteError, SpecError
 from producer.quantize.feedback import require_factors
 from producer.system.files import temporary_beside
-from producer.transform.dense import Construction, DenseRotation, InvertibleTransform
+from producer.transform.dense import Construction, DenseRotation, InvertibleTransform, closed_form
 from producer.transform.probe import probe_defect, probe_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ __all__ = ["FORMAT", "SIDES", "LayerTransforms", "read_metadata", "read_transfor
 
 FORMAT = "kvint2eval-transforms-v1"
 SIDES = ("key", "value")
+
+#: Largest difference of a stored matrix of a closed form from the same one built here: rounding of 1/√d to float32.
+_CLOSED_FORM_BOUND = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +205,9 @@ def read_transforms(
     ------
     FileFormatError
         If the file is no such file, or holds more or fewer layers; if a matrix has another shape, is neither
-        orthogonal nor comes with its inverse, or does not turn the probe vector of its place as its writer's did; if
-        a clip ratio is not in 0 … 1; if factors of error feedback are not unit upper triangular; if the tensors do not
-        have their digest.
+        orthogonal nor comes with its inverse, does not turn the probe vector of its place as its writer's did, or is
+        not the one that its construction gives, where that has a closed form; if a clip ratio is not in 0 … 1; if
+        factors of error feedback are not unit upper triangular; if the tensors do not have their digest.
     OSError
         If the file cannot be read.
     ExtraMissingError
@@ -282,7 +285,24 @@ class _Reader:
         fault = probe_defect(matrices, probe, index, side)
         if fault is not None:
             raise FileFormatError(f"{self._path}: {name}.matrix {fault}")
+        self._require_construction(name, transform)
         return transform
+
+    def _require_construction(self, name: str, transform: "DenseTransform") -> None:
+        """Raise unless a matrix is the one that its construction gives, where that has a closed form."""
+        try:
+            expected = closed_form(transform.kind, self._head_dim)
+        except SpecError as error:
+            raise FileFormatError(f"{self._path}: {name}.matrix: {error}") from error
+        if expected is None:
+            return
+        differences = np.abs(transform.matrices - expected.matrices).max(axis=(1, 2))
+        for head, difference in enumerate(differences.tolist()):
+            if not difference <= _CLOSED_FORM_BOUND:
+                raise FileFormatError(
+                    f"{self._path}: {name}.matrix of head {head} is not allowed: the file says {transform.kind!r}, "
+                    f"whose matrix for {self._head_dim} channels differs from it by {difference:.2g}"
+                )
 
     def _clips(self, index: int, side: str) -> tuple[float, ...] | None:
         name = f"layer.{index}.{side}.clips"

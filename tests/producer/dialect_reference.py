@@ -128,26 +128,36 @@ def oscar_uniform_lloyd(row, ratio, size):
     yield codes, (scale, zero), (codes.astype(F) - zero) * scale
 
 
-def integer_zero(group, low, high, steps=3):
+def integer_zero(group, low, high, steps=3, top=3):
     with np.errstate(over="ignore", under="ignore"):
         scale = positive((high - low) / F(steps))
         zero = F(half_even([-low / scale])[0])
-        codes = hold([round(float(v)) + int(zero) for v in group / scale], 3)
+        codes = hold([round(float(v)) + int(zero) for v in group / scale], top)
     return codes, (scale, zero), (codes.astype(F) - zero) * scale
 
 
-def quarot_token(row, ratio, size):
-    if size != len(row):
-        raise SpecError
-    low, high = min(*row, F(0)) * F(ratio), max(*row, F(0)) * F(ratio)
-    yield integer_zero(row, *((low, high) if low or high else (F(-1), F(1))))
+def quarot_with_zero(bits):
+    """One range a row; of the token-wise setting a row is all heads of a token, one after the other."""
+
+    def quantize(row, ratio, size):
+        if size != len(row):
+            raise SpecError
+        low, high = min(*row, F(0)) * F(ratio), max(*row, F(0)) * F(ratio)
+        ends = (low, high) if low or high else (F(-1), F(1))
+        yield integer_zero(row, *ends, 2**bits - 1, 2**bits - 1)
+
+    return quantize
 
 
-def quarot_group(row, ratio, size):
-    for start in range(0, len(row), size):
-        group = row[start : start + size]
-        low, high = min(group) * F(ratio), max(group) * F(ratio)
-        yield integer_zero(group, *((low, high) if low or high else (F(-1), F(1))))
+def quarot_group(bits):
+    def quantize(row, ratio, size):
+        for start in range(0, len(row), size):
+            group = row[start : start + size]
+            low, high = min(group) * F(ratio), max(group) * F(ratio)
+            ends = (low, high) if low or high else (F(-1), F(1))
+            yield integer_zero(group, *ends, 2**bits - 1, 2**bits - 1)
+
+    return quantize
 
 
 def rotatekv(row, ratio, size):
@@ -157,6 +167,26 @@ def rotatekv(row, ratio, size):
 
 
 def kivi(row, ratio, size):
+    """In half precision throughout, as PyTorch computes on a float16 tensor; read in single precision."""
+    if ratio != 1 or len(row) % size:
+        raise SpecError
+    half, three = np.float16, np.float16(3)
+    for start in range(0, len(row), size):
+        with np.errstate(all="ignore"):
+            group = [half(value) for value in row[start : start + size]]
+            low = min(group)
+            scale = half(half(max(group) - low) / three)
+            above = [half(value - low) for value in group]
+            quotients = [half(value / scale) for value in above]
+        if not (math.isfinite(scale) and math.isfinite(low)):
+            raise DegenerateGroupError
+        # An integer of NaN is 0 on a GPU; of infinity, the top code to which it is held.
+        codes = [0 if math.isnan(q) else round(float(min(max(q, half(0)), three))) for q in quotients]
+        codes = np.array(codes, dtype=np.uint8)
+        yield codes, (F(scale), F(low)), codes.astype(F) * F(scale) + F(low)
+
+
+def kivi_float32(row, ratio, size):
     if ratio != 1 or len(row) % size:
         raise SpecError
     for start in range(0, len(row), size):
@@ -190,22 +220,46 @@ def turboquant_value(row, ratio, size):
         yield codes, (scale, low), codes.astype(F) * scale + low
 
 
-def midpoint(zero_point, dtype):
+def midpoint(zero_point, dtype, last=3):
     def quantize(row, ratio, size):
         for start in range(0, len(row), size):
             group = row[start : start + size]
             bottom, top = min(group) / F(2), max(group) / F(2)
             half = (top - bottom) * F(ratio)
             low = bottom + top - half
-            scale = max(half + half, F(1e-8)) / F(3)
+            scale = max(half + half, F(1e-8)) / F(last)
             if zero_point == "float":
                 zero = -low / scale
-                codes = hold(half_up(group / scale + zero), 3)
+                codes = hold(half_up(group / scale + zero), last)
             else:
                 zero = F(min(max(half_even([-low / scale])[0], 0), 3))
                 codes = hold([round(float(v)) + int(zero) for v in group / scale], 3)
             scale, zero = stored([scale, zero], dtype)
             yield codes, (scale, zero), (codes.astype(F) - zero) * scale
+
+    return quantize
+
+
+def float8(exponent_bits, mantissa_bits, largest):
+    """The nearest of all values of a sign, an exponent and a mantissa: every byte read by the formula."""
+    bias = 2 ** (exponent_bits - 1) - 1
+
+    def read(code):
+        exponent, mantissa = divmod(code & 127, 2**mantissa_bits)
+        whole = mantissa / 2**mantissa_bits + (exponent > 0)
+        return (-1) ** (code >> 7) * whole * 2.0 ** (max(exponent, 1) - bias)
+
+    finite = [code for code in range(128) if read(code) <= largest]
+
+    def quantize(row, ratio, size):
+        if ratio != 1 or len(row) % size:
+            raise SpecError
+        for start in range(0, len(row), size):
+            codes = []
+            for value in map(float, row[start : start + size]):
+                near = min(finite, key=lambda code: (abs(read(code) - abs(value)), code % 2))
+                codes.append(near + 128 * (math.copysign(1, value) < 0))
+            yield np.array(codes, dtype=np.uint8), (), np.array([read(code) for code in codes], dtype=F)
 
     return quantize
 
@@ -225,16 +279,42 @@ REFERENCE = {
     "oscar-flush": oscar(search_threshold),
     "oscar-uniform-lloyd": oscar_uniform_lloyd,
     "lloyd-max": lloyd_max,
-    "quarot-token": quarot_token,
-    "quarot-group": quarot_group,
+    "quarot-head-wise": quarot_with_zero(2),
+    "quarot-token-wise": quarot_with_zero(2),
+    "quarot-group": quarot_group(2),
     "rotatekv": rotatekv,
     "kivi-key": kivi,
     "kivi-value": kivi,
+    "kivi-float32-key": kivi_float32,
+    "kivi-float32-value": kivi_float32,
     "turboquant-3bit-key": turboquant_key,
     "turboquant-3bit-value": turboquant_value,
     "affine-midpoint": midpoint("float", "float32"),
     "oscar-transformers": midpoint("integer", "float16"),
+    "affine-midpoint-3bit": midpoint("float", "float32", 7),
+    "affine-midpoint-4bit": midpoint("float", "float32", 15),
+    "affine-midpoint-8bit": midpoint("float", "float32", 255),
+    "quarot-head-wise-4bit": quarot_with_zero(4),
+    "quarot-group-4bit": quarot_group(4),
+    "float8-e4m3": float8(4, 3, 448),
+    "float8-e5m2": float8(5, 2, 57344),
 }
+
+BITS = {
+    "turboquant-3bit-key": 3,
+    "turboquant-3bit-value": 3,
+    "affine-midpoint-3bit": 3,
+    "affine-midpoint-4bit": 4,
+    "affine-midpoint-8bit": 8,
+    "quarot-head-wise-4bit": 4,
+    "quarot-group-4bit": 4,
+    "float8-e4m3": 8,
+    "float8-e5m2": 8,
+}
+
+#: What stands before a fingerprint where groups do not run along the channels of a head.
+AXES = {"kivi-key": b"groups along tokens\n", "kivi-float32-key": b"groups along tokens\n"}
+AXES["quarot-token-wise"] = b"groups along heads\n"
 
 
 def packed(codes, bits, order):
@@ -266,16 +346,15 @@ def golden_rows():
 def fingerprint(name):
     """The fingerprint from docs/methods/dialects.md."""
     digest = hashlib.sha256()
-    for part in ("kivi-key", "kivi-value") if name == "kivi" else (name,):
+    for part in (f"{name}-key", f"{name}-value") if name in {"kivi", "kivi-float32"} else (name,):
         update(digest, part)
     return digest.hexdigest()
 
 
 def update(digest, name):
-    bits = 3 if name.startswith("turboquant") else 2
+    bits = BITS.get(name, 2)
     order = "quartered" if name.startswith("oscar-") and name != "oscar-transformers" else "consecutive"
-    if name == "kivi-key":
-        digest.update(b"groups along tokens\n")
+    digest.update(AXES.get(name, b""))
     for ratio in (1.0, 0.75, 0.5):
         for row in golden_rows():
             try:

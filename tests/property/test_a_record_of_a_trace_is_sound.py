@@ -15,11 +15,13 @@ from tests.producer import made_traces as made
 
 # 64 quantized tokens, so that KIVI's groups of any of these sizes are filled.
 SINK, RECENT, TOKENS = 8, 56, 128
+# A name that was given up is still read, but not written.
+PRODUCED = DIALECTS.keys() - {"quarot-token"}
 
 
 @st.composite
 def _protocols(draw):
-    dialect = draw(st.sampled_from(sorted(DIALECTS)))
+    dialect = draw(st.sampled_from(sorted(PRODUCED)))
     size = 32 if dialect in ONE_GROUP_A_ROW else draw(st.sampled_from([16, 32]))
     grid = (1.0,) if DIALECTS[dialect]["clip_kind"] == "none" else (1.0, 0.85, 0.7, 0.5, 0.3)
     arms = draw(st.permutations(["identity", "quarot", "oscar"]))[: draw(st.integers(2, 3))]

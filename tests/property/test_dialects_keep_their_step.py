@@ -9,7 +9,7 @@ from producer.errors import DegenerateGroupError
 from producer.quantize import DIALECTS
 from tests.property.strategies import normal, rows, seeds
 
-AFFINE = ["oscar-prefill", "quarot-token", "quarot-group", "rotatekv", "affine-midpoint"]
+AFFINE = ["oscar-prefill", "quarot-head-wise", "quarot-group", "rotatekv", "affine-midpoint"]
 UNCLIPPED = {"oscar-prefill": 0.0}
 
 
@@ -30,7 +30,7 @@ def test_error_is_half_a_step_without_a_clip(name, x, offset):
     assert (np.abs(back - x) <= steps * scale).all()
 
 
-@pytest.mark.parametrize("name", ["kivi-value", "turboquant-3bit-value"])
+@pytest.mark.parametrize("name", ["kivi-float32-value", "turboquant-3bit-value"])
 @given(seed=seeds, exponent=st.integers(-3, 3))
 def test_error_is_half_a_step_above_a_stored_minimum(name, seed, exponent):
     x = normal(seed, 4, 128) * np.float32(10.0**exponent)
@@ -43,7 +43,35 @@ def test_error_is_half_a_step_above_a_stored_minimum(name, seed, exponent):
     assert (np.abs(dialect.dequantize(quantized) - x) <= scale / 2 + 1.01 * slack).all()
 
 
-@pytest.mark.parametrize("name", [name for name in DIALECTS if name != "kivi-key"])
+@given(seed=seeds, exponent=st.integers(-2, 3))
+def test_the_error_of_kivi_is_half_a_step_and_the_roundings_of_its_encoder(seed, exponent):
+    x = normal(seed, 4, 128) * np.float32(10.0**exponent)
+    kivi = DIALECTS["kivi-value"]
+    quantized = kivi.quantize(x, 1.0, 128)
+    scale, low = (values.astype(float) for values in quantized.metadata)
+    # Beside scale and minimum the value, its difference and the quotient, at most 3, are rounded to 11 bits.
+    slack = 2.0**-11 * (2 * np.abs(low) + 14 * scale) + 6 * 2.0**-25
+    assert (np.abs(kivi.dequantize(quantized) - x) <= scale / 2 + slack).all()
+
+
+@given(seed=seeds)
+def test_a_token_of_all_heads_is_quantized_by_itself(seed):
+    x = normal(seed, 2, 3, 6, 32)
+    dialect = DIALECTS["quarot-token-wise"]
+    whole = dialect.quantize(x, 0.9, 96)
+    part = dialect.quantize(np.ascontiguousarray(x[1, :, 2:5]), 0.9, 96)
+    assert (whole.codes[1, :, 2:5] == part.codes).all()
+    # The heads one after the other are a row of the head-wise setting.
+    rows = np.ascontiguousarray(x[0].swapaxes(0, 1).reshape(6, 96))
+    assert (
+        DIALECTS["quarot-head-wise"].quantize(rows, 0.9, 96).codes
+        == whole.codes[0].swapaxes(0, 1).reshape(6, 96)
+    ).all()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, one in DIALECTS.items() if one.numerics.group_axis == "channels"]
+)
 @given(seed=seeds)
 def test_tokens_are_quantized_by_themselves(name, seed):
     x = normal(seed, 2, 6, 64)
@@ -77,7 +105,7 @@ def test_a_power_of_two_passes_through_oscars_codes(seed, power):
 def test_the_order_of_channels_does_not_matter_in_one_group(seed):
     x = normal(seed, 4, 64)
     order = np.random.default_rng(seed).permutation(64)
-    for name in ("oscar-prefill", "oscar-flush", "quarot-token", "kivi-value"):
+    for name in ("oscar-prefill", "oscar-flush", "quarot-head-wise", "kivi-value"):
         plain, mixed = (
             DIALECTS[name].quantize(each, 1.0, 64) for each in (x, np.ascontiguousarray(x[:, order]))
         )

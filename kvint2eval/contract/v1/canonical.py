@@ -1,7 +1,7 @@
 """Canonical bytes of a v1 record, over which its witness digest is taken.
 
 v1 has a form of its own: compact JSON in declared order with an empty witness. The C encoder of msgspec writes
-it, and the few places where its layout differs from ECMAScript's are mended in the text: writing each number
+it, and the few places where its layout differs from ECMAScript's are fixed in the text: writing each number
 from Python would take ten times as long.
 """
 

@@ -84,7 +84,7 @@ class Rotation(_Closed):
     id: str
     """Name inside the record."""
     construction: str
-    """How it was made: `identity`, `hadamard`, `signed-hadamard`, `quarot`, `oscar`, `optr` or `balanced`."""
+    """How it was made: `identity`, `hadamard`, `signed-hadamard`, `quarot`, `oscar`, `optr`, `balanced` or `file`."""
     seed: UInt | None
     """Seed of its random part; null where it has none."""
     key_sha256: str

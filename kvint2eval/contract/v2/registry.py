@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CONSTRUCTIONS", "DIALECTS", "KEY_GRANULARITIES", "METHODS", "ONE_GROUP_A_ROW"]
+__all__ = [
+    "CONSTRUCTIONS",
+    "DIALECTS",
+    "EARLIER_FINGERPRINTS",
+    "KEY_GRANULARITIES",
+    "METHODS",
+    "ONE_GROUP_A_ROW",
+]
 
-CONSTRUCTIONS = ("identity", "hadamard", "signed-hadamard", "quarot", "oscar", "optr", "balanced")
-"""How a rotation can have been made; a balanced transform has an inverse and need not be orthogonal."""
+CONSTRUCTIONS = ("identity", "hadamard", "signed-hadamard", "quarot", "oscar", "optr", "balanced", "file")
+"""How a rotation can have been made; a balanced transform has an inverse and need not be orthogonal.
+
+`file` is one that was read and that nothing in its file lets a reader build again: its digests alone tell it.
+"""
 
 METHODS: dict[str, tuple[str, ...]] = {
     "identity": ("identity",),
@@ -21,6 +31,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "oscar": ("oscar",),
     "optr": ("optr",),
     "balanced": ("balanced",),
+    "file": ("file",),
     # The one method of v1: a choice among signed Hadamard rotations by the error of the projected output.
     "optr-output-aware-int2": ("signed-hadamard",),
 }
@@ -95,7 +106,7 @@ DIALECTS: dict[str, dict[str, Any]] = {
         "thresholds",
         "9837c424fd2e0318b38c3f21564e3c72b6dace3c8048c11a1813754f91929417",
     ),
-    "quarot-token": _dialect(
+    "quarot-head-wise": _dialect(
         _RANGE_OF_ROW,
         "integer",
         "half-even",
@@ -114,6 +125,14 @@ DIALECTS: dict[str, dict[str, Any]] = {
         "fdf231891678555fca49a7bdb82f9d60cd80b192e90168c10d499613af2c6057",
     ),
     "kivi": _dialect(
+        _NONE,
+        "minimum",
+        "half-even",
+        "33b51f9049833c419b2cb4d98f49ca115d569b3fac76ee73c18294f55f1715b6",
+        metadata_dtype="float16",
+        packing="int32",
+    ),
+    "kivi-float32": _dialect(
         _NONE,
         "minimum",
         "half-even",
@@ -139,8 +158,14 @@ DIALECTS: dict[str, dict[str, Any]] = {
 }
 """Dialects: the value that each member of `recipe.dialect` must have."""
 
-ONE_GROUP_A_ROW = frozenset({"oscar-uniform-lloyd", "quarot-token"})
+# The name under which QuaRot's head-wise setting was published first.
+DIALECTS["quarot-token"] = DIALECTS["quarot-head-wise"]
+
+EARLIER_FINGERPRINTS: dict[str, str] = {"kivi": DIALECTS["kivi-float32"]["fingerprint_sha256"]}
+"""What a name stood for in records before it was given to another computation: such records keep their verdict."""
+
+ONE_GROUP_A_ROW = frozenset({"oscar-uniform-lloyd", "quarot-head-wise", "quarot-token"})
 """Dialects whose group is the whole row: the group size is the head dimension."""
 
-KEY_GRANULARITIES = {"kivi": "per-channel-group"}
+KEY_GRANULARITIES = {"kivi": "per-channel-group", "kivi-float32": "per-channel-group"}
 """Granularity of keys by dialect where it is not `per-token-group`: tokens of one channel share a scale."""

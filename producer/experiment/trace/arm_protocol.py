@@ -1,13 +1,13 @@
 """Protocol of a trace's v2 record: arms, dialect, clip grid, windows, and the name of a trial."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any
 
 from producer.errors import SpecError
 from producer.quantize import get_pair
 from producer.quantize.base import METADATA_BITS
 from producer.scheme.encoder import RowEncoder
-from producer.scheme.registry import RotationName, Scheme
+from producer.scheme.registry import FITTED_ROTATIONS, SCHEMES, Scheme
 from producer.scheme.stored_cache import WindowFormat
 from producer.trace.layer import LAST_QUERIES
 
@@ -19,19 +19,34 @@ if TYPE_CHECKING:
     from producer.transform.transform_file import LayerTransforms
 
 __all__ = [
+    "ARM_NAMES",
     "DECODE_REPEATS",
     "DECODE_WARMUP",
     "DEFAULT_GRID",
-    "ROTATION_NAMES",
     "TraceProtocol",
+    "is_arm_of",
     "sequence_id",
 ]
 
-#: Names of the rotations that are made from the calibration, or from nothing.
-ROTATION_NAMES: tuple[str, ...] = get_args(RotationName)
+#: What of a scheme decides its transforms, beside centring and windows.
+_TRANSFORM_FIELDS = (
+    "key_rotation",
+    "value_rotation",
+    "weights",
+    "shrinkage",
+    "key_ridge",
+    "value_ridge",
+    "balance",
+)
+#: Schemes whose transforms an arm of the same name has; each weights its covariances in another way.
+_BALANCED = ("balanced", "balanced-plain", "balanced-attention", "balanced-attention-keys")
 
-#: Clip ratios that are searched where none are given, for dialects that have a clip.
-DEFAULT_GRID = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
+#: Names of the arms that are made from the calibration, or from nothing: a name is the same transforms in a scheme.
+ARM_NAMES: tuple[str, ...] = tuple(dict.fromkeys([*FITTED_ROTATIONS, *_BALANCED]))
+
+#: Clip ratios that are searched where none are given, for dialects that have a clip. At 2 bits the best share of a
+#: range is often near a half, and a record is refused where the best ratio is the last of the grid.
+DEFAULT_GRID = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.4, 0.3)
 
 DECODE_WARMUP = 1
 DECODE_REPEATS = 3
@@ -49,7 +64,7 @@ class TraceProtocol:
     Attributes
     ----------
     arms : tuple of str
-        Ids of the arms, the baseline first: names in `ROTATION_NAMES`, or of fitted files.
+        Ids of the arms, the baseline first: names in `ARM_NAMES`, or of fitted files.
     dialect : str
         A name in `producer.quantize.DIALECTS` or `PAIRS`, of 2 bits.
     clip_grid : tuple of float
@@ -88,6 +103,10 @@ class TraceProtocol:
             raise SpecError(
                 f"dialect {self.dialect!r} is not allowed: it has {numerics.bits} bits, a record 2"
             )
+        if any(one.numerics.group_axis == "heads" for one in get_pair(self.dialect)):
+            raise SpecError(
+                f"dialect {self.dialect!r} is not allowed: its groups span the heads, and a record's divide one"
+            )
         grid = self.clip_grid
         if numerics.clip_kind == "none":
             if grid != (1.0,):
@@ -124,14 +143,19 @@ class TraceProtocol:
         )
 
     def scheme(self, rotation: str) -> Scheme:
-        """Return the scheme whose fit gives a named rotation."""
-        if rotation not in ROTATION_NAMES:
-            raise SpecError(f"arm {rotation!r} is not allowed: one of {', '.join(ROTATION_NAMES)}")
+        """Return the scheme whose fit gives the transforms of a named arm: those of the scheme of that name.
+
+        Raises
+        ------
+        SpecError
+            If there is no such arm.
+        """
+        if rotation not in ARM_NAMES:
+            raise SpecError(f"arm {rotation!r} is not allowed: one of {', '.join(ARM_NAMES)}")
         key, value = get_pair(self.dialect)
         return Scheme(
             name=rotation,
-            key_rotation=rotation,  # type: ignore[arg-type]
-            value_rotation=rotation,  # type: ignore[arg-type]
+            **_transforms_of(rotation),
             center_keys=self.center_keys,
             key_dialect=key.name,
             value_dialect=value.name,
@@ -141,6 +165,24 @@ class TraceProtocol:
             sink=self.sink,
             recent=self.recent,
         )
+
+
+def _transforms_of(name: str) -> dict[str, Any]:
+    """Return the fields of a named arm that decide its transforms."""
+    plain = Scheme(name=name, key_rotation=name, value_rotation=name)  # type: ignore[arg-type]
+    scheme = SCHEMES[name] if name in _BALANCED else plain
+    return {field: getattr(scheme, field) for field in _TRANSFORM_FIELDS}
+
+
+def is_arm_of(name: str, scheme: Scheme) -> bool:
+    """Return whether a scheme has the transforms of a named arm or scheme, or the name stands for none."""
+    if name in ARM_NAMES:
+        expected = _transforms_of(name)
+    elif name in SCHEMES:
+        expected = {field: getattr(SCHEMES[name], field) for field in _TRANSFORM_FIELDS}
+    else:
+        return True
+    return all(getattr(scheme, field) == value for field, value in expected.items())
 
 
 def _words(grid: "Sequence[float]") -> str:

@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Any
 from producer.errors import FileFormatError, SpecError
 from producer.experiment.trace.compare_schemes import BASELINE, FORMAT, METRICS, RESAMPLES, SEED
 from producer.numerics.bootstrap import paired_bootstrap, ratio_bootstrap
+from producer.quantize import present_name
+from producer.scheme.registry import ADDED_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["TOLERANCE", "ComparisonFinding", "check_comparison", "compare_comparisons", "read_comparison"]
+__all__ = [
+    "TOLERANCE",
+    "ComparisonFinding",
+    "check_comparison",
+    "compare_comparisons",
+    "read_comparison",
+    "renamed_dialects",
+]
 
 #: Between two runs: rounding of another machine moves values to the next code, and a cache's error by as much.
 TOLERANCE = 2e-3
@@ -76,6 +85,16 @@ def read_comparison(path: "Path") -> dict[str, Any]:
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from error
     return content
+
+
+def renamed_dialects(content: dict[str, Any]) -> list[str]:
+    """Return a line for every dialect that a comparison names by what it is not called any more, or not here."""
+    return [
+        f"scheme {scheme['name']!r}: its dialect {name!r} is {present_name(name, str(digest))!r}, by its fingerprint"
+        for scheme in content["schemes"]
+        for name, digest in dict(scheme.get("fingerprints") or {}).items()
+        if present_name(name, str(digest)) != name
+    ]
 
 
 def check_comparison(content: Any) -> list[ComparisonFinding]:
@@ -314,12 +333,18 @@ def _against(
             )
 
 
+def _said(scheme: dict[str, Any]) -> dict[str, Any]:
+    """Return what a comparison says of a scheme beside its figures, with the fields that came later."""
+    return {**ADDED_FIELDS, **{key: value for key, value in scheme.items() if key not in _FIGURES}}
+
+
 def _scheme_against(
     where: str, fresh: dict[str, Any], published: dict[str, Any], tolerance: float
 ) -> "Iterator[ComparisonFinding]":
-    said, ours = (
-        {key: value for key, value in scheme.items() if key not in _FIGURES} for scheme in (published, fresh)
-    )
+    said, ours = _said(published), _said(fresh)
+    if "construction" not in said["source"]:
+        # It came after comparisons had been published, and says nothing against those that lack it.
+        ours["source"] = {key: value for key, value in ours["source"].items() if key != "construction"}
     yield from _differences(where, said, ours, lambda _: 0.0)
     stored = published["summary"]["stored_bytes"], fresh["summary"]["stored_bytes"]
     yield from _differences(f"{where}/summary/stored_bytes", *stored, lambda _: 0.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from producer.errors import SpecError
+from producer.errors import DegenerateGroupError, NonFiniteError, SpecError
 from producer.experiment.trace.candidates import fit_candidates, without_passages
 from producer.experiment.trace.output_error import OutputErrors
 from producer.numerics.bootstrap import paired_bootstrap, ratio_bootstrap
@@ -83,11 +83,14 @@ class SchemeComparison:
         return relative
 
     def percent_of_baseline(self, scheme: int) -> "Float64Array":
-        """Return 100·err/err_INT2 by layer and KV head, mean squares over sequences, shape (layers, num_kv_heads)."""
+        """Return 100·err/err_INT2 by layer and KV head, mean squares over sequences, shape (layers, num_kv_heads).
+
+        NaN where the baseline makes no error.
+        """
         error = METRICS.index("error")
-        percent: Float64Array = (
-            100 * self.figures[scheme, error].sum(axis=0) / self.figures[self.baseline, error].sum(axis=0)
-        )
+        own, baseline = (self.figures[place, error].sum(axis=0) for place in (scheme, self.baseline))
+        percent: Float64Array = np.full(own.shape, np.nan)
+        np.divide(100 * own, baseline, out=percent, where=baseline > 0)
         return percent
 
     def layer_error(self, scheme: int) -> "Float64Array":
@@ -277,15 +280,34 @@ def compare_schemes(
         progress(first, len(layers), f"layer {first}")
         results += fork_map(work, layers[first : first + processes], processes)
     progress(len(layers), len(layers), "layers")
+    figures = np.stack([result.figures for result in results], axis=3)
+    _require_sums(figures, names.index(BASELINE), evaluation)
     return SchemeComparison(
         list(candidates),
         evaluation,
-        np.stack([result.figures for result in results], axis=3),
+        figures,
         results[0].queries,
         [sum(result.stored[index] for result in results) for index in range(len(names))],
         [[result.fitted[index] for result in results] for index in range(len(names))],
         (BASELINE, *(name for name in dict.fromkeys(rivals) if name != BASELINE)),
     )
+
+
+def _require_sums(figures: "Float64Array", baseline: int, evaluation: "Trace") -> None:
+    """Raise `SpecError` where there is nothing that errors could be relative to."""
+    sums = figures.sum(axis=(3, 4))
+    for place, sequence in enumerate(evaluation.sequences):
+        if not sums[0, METRICS.index("reference"), place] > 0:
+            raise SpecError(
+                f"{evaluation.folder}: the attention output of {sequence.name!r} is 0 in every layer: nothing "
+                f"to compare with"
+            )
+    if not sums[baseline, METRICS.index("error")].sum() > 0:
+        raise SpecError(
+            f"{evaluation.folder}: {BASELINE} makes no error in any layer: keys and values have one value each, "
+            f"and nothing "
+            "can be told from them"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +330,13 @@ def _compare_layer(candidates: "Sequence[Candidate]", evaluation: "Trace", layer
         layer = evaluation.layer(layer_idx, sequence)
         output = OutputErrors(layer)
         for index, scheme in enumerate(fitted):
-            cache = scheme.store(layer.k, layer.v)
+            try:
+                cache = scheme.store(layer.k, layer.v)
+            except (DegenerateGroupError, NonFiniteError) as error:
+                name, text = candidates[index].scheme.name, evaluation.sequences[sequence].name
+                raise type(error)(
+                    f"scheme {name!r}, layer {layer_idx}, {text!r} (heads first): {error}"
+                ) from error
             errors = output.measure(*cache.restored())
             figures[index, :, sequence] = [getattr(errors, name) for name in METRICS]
             stored[index] += cache.stored_bytes

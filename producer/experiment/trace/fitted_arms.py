@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from producer.errors import SpecError
-from producer.experiment.trace.arm_protocol import ROTATION_NAMES
-from producer.scheme.fitted_file import read_fitted
+from producer.experiment.trace.arm_protocol import ARM_NAMES, is_arm_of
+from producer.scheme.fitted_file import REFINED, read_fitted
+from producer.scheme.registry import SCHEMES
 from producer.trace.texts import require_disjoint
+from producer.transform.transform_file import SIDES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from producer.trace.files import Trace
@@ -39,7 +41,9 @@ class FittedArm:
     calibration: "tuple[SequenceInfo, ...]"
 
 
-def read_arms(paths: "Sequence[Path]", evaluation: "Trace") -> dict[str, FittedArm]:
+def read_arms(
+    paths: "Sequence[Path]", evaluation: "Trace", others: "Collection[str]" = ()
+) -> dict[str, FittedArm]:
     """Return the arms of fitted files by name.
 
     Parameters
@@ -49,18 +53,21 @@ def read_arms(paths: "Sequence[Path]", evaluation: "Trace") -> dict[str, FittedA
         looked at: in a comparison they are one for all arms.
     evaluation : Trace
         Of the model that the files were fitted to, of other texts.
+    others : collection of str
+        Names of the arms that come from no file.
 
     Raises
     ------
     SpecError
-        If two files, or a file and a named rotation, have one name; if a fit has seen a text of the evaluation, or its
+        If two files, or a file and another arm, have one name; if a file has the name of a scheme or a named arm and
+        holds other transforms than those; if a fit has seen a text of the evaluation, or its
         codes are rounded with error feedback.
     FileFormatError, OSError, ExtraMissingError
         See `producer.scheme.fitted_file.read_fitted`.
     """
     arms: dict[str, FittedArm] = {}
     for path in paths:
-        if path.stem in arms or path.stem in ROTATION_NAMES:
+        if path.stem in arms or path.stem in others:
             raise SpecError(
                 f"{path}: an arm named {path.stem!r} is there already; give the file another name"
             )
@@ -69,6 +76,15 @@ def read_arms(paths: "Sequence[Path]", evaluation: "Trace") -> dict[str, FittedA
             raise SpecError(
                 f"{path}: error feedback is not allowed in a record: its quantizer rounds to the nearest level; "
                 "`evaluate` measures it"
+            )
+        is_refined = any(getattr(layers[0].rotations, side).kind in REFINED for side in SIDES)
+        if not is_arm_of(path.stem, scheme) or (
+            is_refined and (path.stem in SCHEMES or path.stem in ARM_NAMES)
+        ):
+            found = f"scheme {scheme.name!r}" + (" with learned corrections" if is_refined else "")
+            raise SpecError(
+                f"{path}: an arm named {path.stem!r} is not allowed for this file, which holds {found}: a name stands "
+                "for one computation; give the file another name"
             )
         require_disjoint(calibration, evaluation.sequences)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -211,7 +211,7 @@ def side_quantizer(side: str, start: "Mapping[int, LayerTransforms]", inputs: In
                 f"layer {layer_idx}: {len(own)} {side} clips are not allowed: {model.num_kv_heads}, one a KV head"
             )
         clips += own
-    size = scheme.group_size or model.head_dim
+    size = scheme.group_of(side) or model.head_dim
     if model.head_dim % size:
         raise SpecError(f"group_size {size} is not allowed: a divisor of the {model.head_dim} channels")
     return TorchQuantizer(getattr(scheme, f"{side}_dialect"), size, tuple(clips))

@@ -104,7 +104,10 @@ def test_names_are_unique_and_a_scheme_needs_its_calibration(folder, capsys):
     assert main([*command, *fitted]) == 2
     assert "schemes a more than once are not allowed" in capsys.readouterr().err
     assert main([*command, "--scheme", "oscar"]) == 2
-    assert "scheme 'oscar' without a calibration is not allowed" in capsys.readouterr().err
+    assert (
+        "scheme 'oscar' is not allowed: it is fitted to a calibration, and there is none"
+        in capsys.readouterr().err
+    )
     assert main([*command, "--scheme", "quarot"]) == 0
     other = ["--calibration", str(folder)]
     assert main([*command, *other]) == 2
@@ -231,7 +234,9 @@ def test_a_dump_without_what_is_needed_is_refused(tmp_path):
     made.write_dump(tmp_path, 0, heads=4, kv_heads=2, d=8)
     dump = DumpCalibration(tmp_path, made.INFO)
     for name in ("balanced", "quarot-centred-tuned"):
-        with pytest.raises(SpecError, match="it needs output weights, which a dump does not hold"):
+        with pytest.raises(
+            SpecError, match=r"it needs output weights, which the dump .* does not hold: a trace does"
+        ):
             from_calibration(SCHEMES[name], dump, made.INFO)
     with pytest.raises(SpecError, match=r"dump .* \(4, 2, 8\) is not allowed: .* \(4, 2, 32\)"):
         from_calibration(SCHEMES["oscar"], dump, made.INFO).layer(0)

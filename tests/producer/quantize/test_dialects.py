@@ -8,6 +8,8 @@ import pytest
 
 from producer.errors import DegenerateGroupError, NonFiniteError, SpecError
 from producer.quantize import DIALECTS, get_dialect
+from producer.quantize.float8 import Float8
+from producer.quantize.heads import quantize_heads
 from producer.quantize.kivi import Kivi
 from producer.quantize.lloyd_max import LLOYD_MAX_LEVELS, codebook_thresholds
 from producer.quantize.oscar import Oscar
@@ -25,7 +27,7 @@ NO_CLIP = {
     "oscar-flush": 0.0,
     "oscar-uniform-lloyd": 0.0,
 }
-TOKENWISE = [dialect for name, dialect in DIALECTS.items() if name != "kivi-key"]
+TOKENWISE = [dialect for dialect in DIALECTS.values() if dialect.numerics.group_axis == "channels"]
 
 
 def row(*values):
@@ -36,6 +38,8 @@ def there_and_back(dialect, x, clip=None, group_size=None):
     """Quantized, and the values that are read back."""
     clip = NO_CLIP.get(dialect.name, 1.0) if clip is None else clip
     axis = -2 if dialect.numerics.group_axis == "tokens" else -1
+    if dialect.numerics.group_axis == "heads":
+        group_size = x.shape[-1] * (x.shape[-3] if x.ndim > 2 else 1)
     quantized = dialect.quantize(x, clip, group_size or x.shape[axis])
     return quantized, dialect.dequantize(quantized)
 
@@ -43,6 +47,11 @@ def there_and_back(dialect, x, clip=None, group_size=None):
 @pytest.fixture(scope="module")
 def normal():
     return np.random.default_rng(20260801).standard_normal((20_000, 128)).astype(F)
+
+
+def share(low, high):
+    """Part of a normal distribution between two sizes."""
+    return math.erf(high / 2**0.5) - math.erf(low / 2**0.5)
 
 
 def mse(dialect, x, clip=None):
@@ -142,12 +151,12 @@ def test_thresholds_differ_by_the_published_shares(normal):
         ("oscar-flush", 0.96, 0.1492),
         ("oscar-flush", 0.92, 0.1253),
         ("oscar-transformers", 0.96, 0.234),
-        ("quarot-token", 1.0, 0.253),
+        ("quarot-head-wise", 1.0, 0.253),
         ("quarot-group", 0.96, 0.234),
         ("quarot-group", 0.92, 0.216),
         ("quarot-group", 0.8, 0.172),
         ("rotatekv", 0.8, 0.172),
-        ("quarot-token", 0.6, 0.139),
+        ("quarot-head-wise", 0.6, 0.139),
         ("kivi-value", 1.0, 0.2513),
         ("affine-midpoint", 1.0, 0.2513),
         ("lloyd-max", 1.0, 0.116),  # of the row's own mean and deviation
@@ -276,9 +285,14 @@ def test_a_constant_group_is_itself_or_refused():
     exact = (
         "oscar-prefill",
         "oscar-flush",
-        "quarot-token",
+        "quarot-head-wise",
+        "quarot-token-wise",
         "kivi-key",
         "kivi-value",
+        "kivi-float32-key",
+        "kivi-float32-value",
+        "float8-e4m3",
+        "float8-e5m2",
         "turboquant-3bit-value",
     )
     for name in (*exact, "quarot-group", "rotatekv"):
@@ -307,7 +321,7 @@ def test_witnesses_2_and_4_tiny_ranges(dialect, group):
     try:
         quantized, back = there_and_back(dialect, x, group_size=16)
     except DegenerateGroupError:
-        assert dialect.name in {"quarot-group", "rotatekv"}
+        assert dialect.name in {"quarot-group", "quarot-group-4bit", "rotatekv"}
         return
     assert quantized.codes.max() <= 2**dialect.numerics.bits - 1
     assert np.isfinite(back).all()
@@ -327,7 +341,7 @@ def test_what_is_not_finite_is_refused(dialect, bad):
     x = np.ones((8, 64), dtype=F)
     x[3, 5] = bad
     with pytest.raises(NonFiniteError, match=r"x\[3, 5\]"):
-        dialect.quantize(x, 1.0, 64 if dialect.numerics.group_axis == "channels" else 8)
+        dialect.quantize(x, 1.0, 8 if dialect.numerics.group_axis == "tokens" else 64)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
@@ -335,7 +349,7 @@ def test_what_is_not_finite_is_refused(dialect, bad):
 def test_a_clip_outside_its_range_is_refused(dialect, clip):
     with pytest.raises(SpecError, match=r"clip ratio .* is not allowed"):
         dialect.quantize(
-            np.ones((8, 64), dtype=F), clip, 64 if dialect.numerics.group_axis == "channels" else 8
+            np.ones((8, 64), dtype=F), clip, 8 if dialect.numerics.group_axis == "tokens" else 64
         )
 
 
@@ -447,3 +461,135 @@ def test_bfloat16_by_bits_is_bfloat16_by_spacing():
     x = np.concatenate([x, np.array([0, 1 + 2**-8, 1 + 3 * 2**-8, 1e-45, 2**-126], dtype=F)])
     assert round_to(x, "bfloat16").tolist() == [float(dialect_reference.bfloat16(value)) for value in x]
     assert round_to(np.array([3.4e38], dtype=F), "bfloat16").tolist() == [np.inf]
+
+
+def test_kivi_codes_what_the_public_encoder_codes():
+    """The encoder's arithmetic is float16: 2.125/1.416992 is 1.49966, in float16 1.5, and half-even 2."""
+    group = row(-0.5, 2.125, -2.125, 0)
+    for name, codes in (("kivi-value", [1, 3, 0, 2]), ("kivi-float32-value", [1, 3, 0, 1])):
+        quantized, back = there_and_back(DIALECTS[name], group)
+        assert quantized.codes.tolist() == [codes]
+        assert [values.item() for values in quantized.metadata] == [1451 / 1024, -2.125]
+        assert back[0].tolist() == [float(F(code * 1451 / 1024 - 2.125)) for code in codes]
+    keys = DIALECTS["kivi-key"].quantize(np.ascontiguousarray(group.T), 1.0, 4)
+    assert keys.codes.ravel().tolist() == [1, 3, 0, 2]
+
+
+def test_kivi_in_float16_differs_from_float32_by_a_code_in_some_thousand():
+    """Of rows of float16 normals a third have another scale: the range is rounded before it is divided."""
+    x = np.random.default_rng(31).standard_normal((1016, 128)).astype(np.float16).astype(F)
+    ours, single = (DIALECTS[name].quantize(x, 1.0, 128) for name in ("kivi-value", "kivi-float32-value"))
+    scales = (ours.metadata[0] != single.metadata[0]).sum()
+    codes = (ours.codes != single.codes).mean()
+    assert 200 < scales < 450
+    assert 2e-4 < codes < 4e-3
+    assert (ours.metadata[1] == single.metadata[1]).all()
+    assert np.abs(ours.codes.astype(int) - single.codes).max() == 1
+
+
+def test_a_division_by_three_and_a_product_with_a_third_give_one_float16():
+    """PyTorch multiplies by float32(1/3) on a GPU: for every float16 range the rounded result is the same."""
+    ranges = np.arange(2**15 - 2**10, dtype=np.uint16).view(np.float16).astype(F)
+    assert (round_to(ranges / F(3), "float16") == round_to(ranges * (F(1) / F(3)), "float16")).all()
+    assert ranges.size == 31744
+
+
+def test_kivi_takes_the_cache_as_float16():
+    x = np.random.default_rng(32).standard_normal((4, 64)).astype(F)
+    plain, held = (DIALECTS["kivi-value"].quantize(each, 1.0, 32) for each in (x, round_to(x, "float16")))
+    assert (plain.codes == held.codes).all()
+    with pytest.raises(
+        DegenerateGroupError, match=r"kivi-value: the stored (scale|minimum) of group \[0, 0\]"
+    ):
+        DIALECTS["kivi-value"].quantize(row(-7e4, 0, 1, 2), 1.0, 4)
+    # A range that float16 divides to 0: all codes mean the minimum, and what is above it has the top code.
+    tiny = row(0, 2.0**-24, 0, 0)
+    quantized, back = there_and_back(DIALECTS["kivi-value"], tiny)
+    assert (quantized.codes.tolist(), back.tolist()) == ([[0, 3, 0, 0]], [[0, 0, 0, 0]])
+
+
+def test_quarot_token_wise_has_one_range_for_all_heads_of_a_token():
+    x = np.array([[[1, -1, 0.5, 0]], [[5, 0, 1, -4]]], dtype=F)
+    token, head = DIALECTS["quarot-token-wise"], DIALECTS["quarot-head-wise"]
+    quantized = token.quantize(x, 1.0, 8)
+    # Range -4 … 5: scale 3, zero round(4/3) = 1; head by head the first has scale 2/3.
+    assert [values.ravel().tolist() for values in quantized.metadata] == [[3.0], [1.0]]
+    assert quantized.codes.tolist() == [[[1, 1, 1, 1]], [[3, 1, 1, 0]]]
+    assert token.dequantize(quantized).tolist() == [[[0, 0, 0, 0]], [[6, 0, 0, -3]]]
+    assert head.quantize(x, 1.0, 4).metadata[0].ravel().tolist() == [float(F(2) / F(3)), 3.0]
+    with pytest.raises(SpecError, match="group_size 4 is not allowed: one group a token, 2 heads of 4"):
+        token.quantize(x, 1.0, 4)
+    with pytest.raises(SpecError, match="dialect 'quarot-token' is not allowed: it was QuaRot's head-wise"):
+        get_dialect("quarot-token")
+
+
+def test_a_quantizer_by_head_cannot_span_the_heads():
+    x = np.ones((2, 3, 8), dtype=F)
+    with pytest.raises(SpecError, match="dialect 'quarot-token-wise' is not allowed with clips by head"):
+        quantize_heads(DIALECTS["quarot-token-wise"], x, (1.0, 0.9), 16)
+
+
+def test_float8_values_are_the_formats():
+    four, five = DIALECTS["float8-e4m3"], DIALECTS["float8-e5m2"]
+    x = row(448, 464, 1e9, -0.0, 2.0**-9, 2.0**-10, 3 * 2.0**-10, 17, 19, -1.0625)
+    quantized, back = there_and_back(four, x)
+    # 17 lies between 16 and 18, 19 between 18 and 20, -1.0625 between -1 and -1.125: the even mantissa is taken.
+    assert back.tolist() == [[448, 448, 448, 0, 2.0**-9, 0, 2.0**-8, 16, 20, -1.0]]
+    assert quantized.codes[0, :4].tolist() == [0x7E, 0x7E, 0x7E, 0x80]
+    assert quantized.metadata == ()
+    assert there_and_back(five, row(57344, 61440, 9, 11, 2.0**-16))[1].tolist() == [
+        [57344, 57344, 8, 12, 2.0**-16]
+    ]
+    with pytest.raises(SpecError, match="form 'e3m4' is not allowed: e4m3 or e5m2"):
+        Float8(name="f", form="e3m4")
+
+
+@pytest.mark.parametrize("name", ["float8-e4m3", "float8-e5m2"])
+def test_float8_rounds_as_torch_does(name):
+    torch = pytest.importorskip("torch")
+    form = {"float8-e4m3": torch.float8_e4m3fn, "float8-e5m2": torch.float8_e5m2}[name]
+    x = np.random.default_rng(33).standard_normal((64, 64)).astype(F) * F(40)
+    x[:8] *= F(1e-3)
+    x[8:16] = np.round(x[8:16])
+    quantized, back = there_and_back(DIALECTS[name], x)
+    other = torch.from_numpy(x).to(form)
+    assert (other.to(torch.float32).numpy() == back).all()
+    assert (other.view(torch.uint8).numpy() == quantized.codes).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("affine-midpoint-3bit", 0.0465),
+        ("affine-midpoint-4bit", 0.01009),
+        ("affine-midpoint-8bit", 3.48e-5),
+        # Three bits after the leading one: a step of 2^(k-3) from 2^k to 2^(k+1), a twelfth of its square as error.
+        ("float8-e4m3", sum(share(2.0**k, 2.0 ** (k + 1)) * 4.0 ** (k - 3) / 12 for k in range(-6, 4))),
+    ],
+)
+def test_errors_of_the_references_on_a_normal_distribution(normal, name, expected):
+    """RotateKV's description has 0.0465 for 3 bits; (7/15)² and (7/255)² of it for 4 and 8."""
+    assert mse(DIALECTS[name], normal) == pytest.approx(expected, rel=0.03)
+
+
+def test_kivi_is_what_torch_computes_on_a_float16_tensor():
+    """The encoder's steps in its own library: range, a third of it, differences and quotients of a float16 tensor."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(34)
+    rows = rng.standard_normal((1016, 4, 32)).astype(F)
+    rows[::3] *= F(20)
+    rows[1::5] += F(8)
+    rows[2::7] *= F(1e-3)
+    x = torch.from_numpy(rows).to(torch.float16)
+    low, high = x.amin(dim=-1, keepdim=True), x.amax(dim=-1, keepdim=True)
+    scale = (high - low) / 3
+    codes = ((x - low) / scale).clamp(0, 3).round().to(torch.int32).numpy()
+    quantized, back = there_and_back(DIALECTS["kivi-value"], rows.reshape(1016, 128), group_size=32)
+    assert (quantized.codes.reshape(codes.shape) == codes).all()
+    for values, theirs in zip(quantized.metadata, (scale, low), strict=True):
+        assert (values.reshape(1016, 4, 1) == theirs.to(torch.float32).numpy()).all()
+    # The kernel that reads them works in float32.
+    read = scale.to(torch.float32) * torch.from_numpy(codes).to(torch.float32) + low.to(torch.float32)
+    assert (back.reshape(codes.shape) == read.numpy()).all()
+    other = DIALECTS["kivi-float32-value"].quantize(rows.reshape(1016, 128), 1.0, 32)
+    assert (other.codes.reshape(codes.shape) != codes).sum() > 50

@@ -52,7 +52,9 @@ def test_one_code_touches_its_own_bits_only(layout):
     assert seen == 2 ** (layout.bits * count) - 1
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize(
+    "layout", [one for one in LAYOUTS.values() if one.bits < 8], ids=lambda one: one.name
+)
 def test_what_does_not_fit_is_refused(layout):
     with pytest.raises(SpecError, match=f"1 codes do not fill units of layout {layout.name}: a multiple of"):
         layout.pack(np.zeros(1, dtype=np.uint8))
@@ -67,5 +69,5 @@ def test_what_does_not_fit_is_refused(layout):
 def test_every_dialect_names_a_layout_of_its_bits():
     for dialect in DIALECTS.values():
         assert get_layout(dialect.numerics.packing).bits == dialect.numerics.bits
-    with pytest.raises(SpecError, match="layout 'bytes' is not allowed: one of consecutive, quartered"):
-        get_layout("bytes")
+    with pytest.raises(SpecError, match="layout 'words' is not allowed: one of consecutive, quartered"):
+        get_layout("words")

@@ -145,7 +145,7 @@ def test_kivi_keeps_a_remainder_of_keys_and_the_last_values():
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_stored_bytes_are_the_formulas(dialect):
     x = np.random.default_rng(1).standard_normal((3, 64, 128)).astype(np.float32)
-    size = 32 if dialect.numerics.group_axis == "tokens" else 128
+    size = {"tokens": 32, "channels": 128, "heads": 3 * 128}[dialect.numerics.group_axis]
     quantized = dialect.quantize(x, 1.0, size)
     stored = store_quantized(dialect, quantized)
     bits = 8 * (stored.code_bytes + stored.metadata_bytes) / x.size

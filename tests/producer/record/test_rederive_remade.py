@@ -113,7 +113,7 @@ def led(traces):
     """A record whose selected arm is the trained one."""
     record = made_record(traces, ("identity", "oscar", "learned"), fitted_arm(better(), traces, "1" * 64))
     assert record["measurements"]["selected"] == "learned"
-    assert record["recipe"]["method"] == "optr"
+    assert record["recipe"]["method"] == "file"
     assert record["claims"]
     return record
 
@@ -175,15 +175,27 @@ def test_without_trained_arms_the_selection_is_compared(traces, again):
 
 
 def test_a_trained_arm_is_reported(again, record):
-    wrong, done = rederived(again, record, random_arm(5, again), remade=True)
+    given = random_arm(5, again)
+    wrong, done = rederived(again, record, given, remade=True)
     assert wrong == []
-    assert trained_arms(parse_record(trace_record_text(record).encode())) == ["learned"]
+    # The record names a file, and what is in the file says how it was made.
+    parsed = parse_record(trace_record_text(record).encode())
+    assert (trained_arms(parsed), trained_arms(parsed, {"learned": given})) == ([], ["learned"])
     assert done.reported[0] == "errors of the trained arm learned"
     assert list(done.means) == ["identity", "quarot", "oscar", "learned"]
     published = np.mean(record["measurements"]["arms"][3]["trials"]["nmse"])
     assert done.means["learned"][0] == pytest.approx(published, rel=1e-12)
     shifts = {name: abs(stated / found - 1) for name, (stated, found) in done.means.items()}
     assert max(shifts["identity"], shifts["quarot"], shifts["oscar"]) < 1e-3 < shifts["learned"]
+
+
+def test_a_record_from_before_there_was_a_word_for_files_comes_out_again(traces, again, record):
+    """The construction was the one that the file named."""
+    earlier = resealed(record, lambda r: r["recipe"]["rotations"][3].update(construction="optr"))
+    assert rederived(traces, earlier)[0] == []
+    assert rederived(again, earlier, remade=True)[0] == []
+    lying = resealed(record, lambda r: r["recipe"]["rotations"][3].update(construction="oscar"))
+    assert rederived(traces, lying)[0] == ["/recipe/rotations/3/construction"]
 
 
 def test_a_general_transform_is_trained_as_well(record):

@@ -9,9 +9,10 @@ import pytest
 
 from kvint2eval import adjudicate
 from kvint2eval.contract.v2.canonical import witness_v2
+from kvint2eval.contract.v2.registry import DIALECTS
 from producer.cli import main
 from producer.errors import FileFormatError, RecordError, SpecError
-from producer.experiment.trace.arm_protocol import TraceProtocol, sequence_id
+from producer.experiment.trace.arm_protocol import ARM_NAMES, TraceProtocol, sequence_id
 from producer.experiment.trace.compare_arms import compare_arms, null_nmse
 from producer.experiment.trace.output_error import head_errors
 from producer.record.reading import parse_record, read_record_lines
@@ -23,7 +24,9 @@ from producer.record.v2_trace import (
     require_same_traces,
     trace_record_text,
 )
+from producer.scheme.fit import fit_layer
 from producer.scheme.fitted_layer import FittedLayer
+from producer.scheme.registry import SCHEMES
 from producer.transform.dense import DenseTransform, build_hadamard, build_identity
 from producer.transform.transform_file import LayerTransforms
 from tests.producer import made_traces as made
@@ -195,7 +198,8 @@ def test_a_null_check_sees_queries_that_do_not_follow_their_keys():
         ("oscar-prefill", {"group_size": 16, "sink": 0, "window_dtype": "float32"}),
         ("oscar-flush", {}),
         ("lloyd-max", {"clip_grid": (1.0,)}),
-        ("quarot-token", {}),
+        ("quarot-head-wise", {}),
+        ("kivi-float32", {"clip_grid": (1.0,), "group_size": 16}),
         ("kivi", {"clip_grid": (1.0,), "group_size": 16}),
     ],
 )
@@ -467,7 +471,9 @@ def test_a_fitted_file_is_an_arm(folders, tmp_path, capsys):
     (row,) = json.loads(capsys.readouterr().out)["records"]
     assert list(row["nmse_mean"]) == ["identity", "quarot", "mine"]
     (record,) = read_record_lines(str(path))
-    assert record.recipe.rotations[2].construction == "balanced"
+    # Nothing in the file lets a reader build the matrix again: its digest tells it, and no name.
+    assert record.recipe.rotations[2].construction == "file"
+    assert record.recipe.rotations[1].construction == "quarot"
     # Far from the bound of 1e-9, though no rotation: its condition number is small.
     assert record.measurements.null_checks[2].nmse <= 1e-11
     again = ["rederive", str(path), *traced, "--trace", str(folders[1]), "--threads", "1"]
@@ -541,4 +547,99 @@ def test_wrong_files_are_refused(records, content, message, capsys, tmp_path):
 def test_records_of_no_trace_are_not_run_from_traces(traces, capsys):
     own = made.__file__.rpartition("/tests/")[0] + "/testdata/runs/paired.json"
     assert main(["rederive", own, "--calibration", str(traces[0].folder), "--trace", "x"]) == 2
-    assert "found a record that is not of a trace" in capsys.readouterr().err
+    assert "found a record of no trace" in capsys.readouterr().err
+
+
+def test_an_arm_is_the_transforms_of_the_scheme_of_its_name(traces):
+    calibration = [traces[0].layer(0, index) for index in range(len(traces[0].sequences))]
+    for name in ("balanced", "balanced-plain", "balanced-attention", "balanced-attention-keys"):
+        arm = fit_layer(protocol("affine-midpoint", center_keys=True).scheme(name), calibration).rotations
+        fixed = dataclasses.replace(SCHEMES[name], clips="fixed")
+        scheme = fit_layer(fixed, calibration).rotations
+        assert (arm.key.sha256, arm.value.sha256) == (scheme.key.sha256, scheme.value.sha256), name
+    arms = {name: protocol("affine-midpoint", center_keys=True).scheme(name) for name in ARM_NAMES}
+    assert arms["balanced"].weights == "attention"
+    assert arms["balanced-plain"].weights == "none"
+
+
+def test_a_file_named_as_a_scheme_is_that_scheme(folders, tmp_path, capsys):
+    traced = ["--calibration", str(folders[0])]
+    own, other = tmp_path / "balanced.safetensors", tmp_path / "quarot.safetensors"
+    assert main(["fit", *traced, "--scheme", "balanced", "-o", str(own)]) == 0
+    grid = ["--centred", "--grid", "1,0.9,0.8,0.7,0.6,0.5,0.4", "--layer", "1"]
+    path = tmp_path / "records.jsonl"
+    # As the documents have it, and beside the same arm by its name it would be one arm twice.
+    assert main(arguments(folders, *grid, "--fitted", str(own), "-o", str(path))) == 0
+    assert (
+        main(
+            [
+                "rederive",
+                str(path),
+                *traced,
+                "--trace",
+                str(folders[1]),
+                "--threads",
+                "1",
+                "--fitted",
+                str(own),
+            ]
+        )
+        == 0
+    )
+    (record,) = read_record_lines(str(path))
+    named = tmp_path / "named.jsonl"
+    assert main(arguments(folders, *grid, "--arm", "balanced", "-o", str(named))) == 0
+    (other_record,) = read_record_lines(str(named))
+    digests = [one.recipe.rotations[2].key_sha256 for one in (record, other_record)]
+    assert digests[0] == digests[1]
+    capsys.readouterr()
+    assert main(arguments(folders, *grid, "--arm", "balanced", "--fitted", str(own), "-o", str(path))) == 2
+    assert "an arm named 'balanced' is there already" in capsys.readouterr().err
+    other.write_bytes(own.read_bytes())
+    base = ["compare", *traced, "--trace", str(folders[1]), "--dialect", "affine-midpoint", "--arm", "oscar"]
+    assert main([*base, "--centred", "--fitted", str(other), "-o", str(path)]) == 2
+    assert (
+        "named 'quarot' is not allowed for this file, which holds scheme 'balanced'"
+        in capsys.readouterr().err
+    )
+    plain = tmp_path / "balanced-plain.safetensors"
+    plain.write_bytes(own.read_bytes())
+    assert main([*base, "--centred", "--fitted", str(plain), "-o", str(path)]) == 2
+
+
+def test_a_record_of_a_name_that_was_given_up_is_run_as_what_it_was(records):
+    """`kivi` with the fingerprint of the float32 dialect, as it was published; `quarot-token`, which was head-wise."""
+    for name, digest, expected in (
+        ("kivi", DIALECTS["kivi-float32"]["fingerprint_sha256"], "kivi-float32"),
+        ("quarot-token", DIALECTS["quarot-token"]["fingerprint_sha256"], "quarot-head-wise"),
+        ("kivi", DIALECTS["kivi"]["fingerprint_sha256"], "kivi"),
+    ):
+        changes = {"id": name, "fingerprint_sha256": digest}
+
+        def change(record, changes=changes):
+            record["recipe"]["dialect"].update(changes)
+            if changes["id"] == "kivi":
+                record["recipe"].update(clip_grid=[1.0])
+
+        read = parse_record(json.dumps(resealed(records[0], change)).encode())
+        assert protocol_of_trace(read).dialect == expected
+
+
+def test_groups_that_span_heads_have_no_record():
+    with pytest.raises(
+        SpecError, match="dialect 'quarot-token-wise' is not allowed: its groups span the heads"
+    ):
+        protocol("quarot-token-wise")
+
+
+def test_a_record_of_what_balanced_was_comes_out_again(traces):
+    """Before it was the scheme's, the arm `balanced` had the transforms of the plain covariances."""
+    compared = protocol(arms=("identity", "balanced"))
+    calibration = [traces[0].layer(0, index) for index in range(len(traces[0].sequences))]
+    plain = {0: fit_layer(compared.scheme("balanced-plain"), calibration).rotations}
+    for fitted in ({"balanced": plain}, {}):
+        (record,) = run(traces, compared, fitted=fitted)
+        (done,) = rederive_traces(
+            [parse_record(trace_record_text(record).encode())], *traces, processes=1, progress=silent
+        )
+        assert [each.field for each in done.rederived if not each.agrees] == []

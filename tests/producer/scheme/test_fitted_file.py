@@ -1,6 +1,7 @@
 """Files of fitted schemes: they come back whole, and each fault of one is refused."""
 
 import dataclasses
+import hashlib
 import json
 
 import numpy as np
@@ -9,11 +10,15 @@ import pytest
 from producer.errors import FileFormatError, SpecError
 from producer.scheme.fit import fit_layer
 from producer.scheme.fitted_file import Fitted, read_fitted, read_fitted_file, write_fitted
-from producer.scheme.fitted_layer import FittedLayer
+from producer.scheme.fitted_layer import FittedLayer, digest_of_layers
 from producer.scheme.registry import SCHEMES, Scheme
 from producer.trace.texts import require_disjoint
+from producer.transform.dense import DenseRotation, build_hadamard, build_identity, build_quarot
+from producer.transform.transform_file import LayerTransforms
+from tests.helpers import ROOT
 from tests.producer import made_traces as made
 
+PINNED = json.loads((ROOT / "testdata/vectors/fingerprints.json").read_text(encoding="utf-8"))
 safetensors = pytest.importorskip("safetensors.numpy", reason="the extra `trace` is not installed")
 
 
@@ -156,3 +161,124 @@ def test_clip_ratios_of_heads_come_back(path):
     assert not np.array_equal(
         read[1].store_side("key", k).restored()[0], head.store_side("key", k).restored()[0]
     )
+
+
+def _free(name="quarot"):
+    scheme = SCHEMES[name]
+    layers = {index: fit_layer(scheme, [made.layer(index, tokens=60)]) for index in range(2)}
+    return Fitted(scheme, made.INFO, layers, (made.sequence("calibration.txt", 60, ["a" * 16]),))
+
+
+@pytest.mark.parametrize("named", ["quarot", "hadamard", "identity"])
+def test_a_closed_form_is_built_again_and_compared(path, named):
+    """A file that says QuaRot and holds the identity, and each other such pair, is told from the name."""
+    builders = {"quarot": build_quarot, "hadamard": build_hadamard, "identity": build_identity}
+    scheme = dataclasses.replace(SCHEMES["quarot"], key_rotation=named, value_rotation=named)
+    right = builders[named](made.INFO.head_dim)
+    held = (
+        right.matrices[:, ::-1].copy() if named != "identity" else build_quarot(made.INFO.head_dim).matrices
+    )
+    for matrices, is_right in ((right.matrices, True), (held, False), (-right.matrices, False)):
+        transform = DenseRotation(kind=named, matrices=matrices.copy())
+        layers = {index: FittedLayer(scheme, LayerTransforms(right, transform)) for index in range(2)}
+        write_fitted(path, Fitted(scheme, made.INFO, layers, _free().calibration))
+        if is_right:
+            read_fitted(path, made.INFO)
+            continue
+        message = (
+            rf"layer\.0\.value\.matrix of head 0 is not allowed: the file says '{named}', whose matrix for 32"
+        )
+        with pytest.raises(FileFormatError, match=message):
+            read_fitted(path, made.INFO)
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "ratio", "allowed"),
+    [
+        ("centred-tuned", "key", 0.0, "above 0, at most 1"),
+        ("quarot-tuned", "value", 0.0, "above 0, at most 1"),
+    ],
+)
+def test_a_clip_that_its_dialect_does_not_take_is_named(path, name, side, ratio, allowed):
+    scheme = SCHEMES[name]
+    written = {index: fit_layer(scheme, [made.layer(index, tokens=400)]) for index in range(2)}
+    clips = getattr(written[1].rotations, f"{side}_clips")
+    written[1] = FittedLayer(
+        scheme, dataclasses.replace(written[1].rotations, **{f"{side}_clips": (clips[0], ratio)})
+    )
+    write_fitted(path, Fitted(scheme, made.INFO, written, _free().calibration))
+    message = (
+        rf"{path}: layer 1, KV head 1: the {side} clip 0 is not allowed: {allowed} under affine-midpoint"
+    )
+    with pytest.raises(FileFormatError, match=message):
+        read_fitted(path, made.INFO)
+
+
+def test_a_file_of_a_name_that_was_given_up_is_read_as_what_it_was(path):
+    """KIVI in float32 was called `kivi-key`, and QuaRot's head-wise setting `quarot-token`."""
+    for name, earlier in (
+        ("kivi-float32", {"kivi-float32-key": "kivi-key", "kivi-float32-value": "kivi-value"}),
+        ("quarot-native", {"quarot-head-wise": "quarot-token"}),
+    ):
+        written = _free(name)
+        write_fitted(path, written)
+        content, digests = dataclasses.asdict(written.scheme), {}
+        for member in ("key_dialect", "value_dialect"):
+            digests[earlier.get(content[member], content[member])] = PINNED[content[member]]
+            content[member] = earlier.get(content[member], content[member])
+        with safetensors.safe_open(path, framework="np") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            held = dict(file.metadata()) | {
+                "scheme": json.dumps(content),
+                "fingerprints": json.dumps(digests),
+            }
+        safetensors.save_file(tensors, path, held)
+        scheme, _, _ = read_fitted(path, made.INFO)
+        assert scheme == written.scheme
+
+
+def _digest_before(layers, **dialects):
+    """The digest of layers as it was taken before a dialect was renamed and `value_group_size` was there."""
+    digest = hashlib.sha256()
+    for layer in layers:
+        fields = {name: value for name, value in dataclasses.asdict(layer.scheme).items() if name != "name"}
+        del fields["value_group_size"]
+        if (fields["balance"], fields["rounding"]) == (0.5, "nearest"):
+            del fields["balance"], fields["rounding"]
+        rotations = layer.rotations
+        clips = [rotations.key_clips, rotations.value_clips]
+        parts = [fields | dialects, clips, rotations.key_mean is not None]
+        digest.update(json.dumps(parts, sort_keys=True).encode())
+        arrays = [
+            rotations.key.matrices,
+            rotations.key.inverses,
+            rotations.value.matrices,
+            rotations.value.inverses,
+        ]
+        arrays += [
+            one
+            for one in (rotations.key_mean, rotations.key_feedback, rotations.value_feedback)
+            if one is not None
+        ]
+        for array in arrays:
+            digest.update(f"{array.shape}".encode() + array.astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "dialects"),
+    [
+        ("kivi-float32", {"key_dialect": "kivi-key", "value_dialect": "kivi-value"}),
+        ("oscar", {}),
+        ("oscar-feedback", {}),
+    ],
+)
+def test_runs_of_earlier_states_are_found_again(name, dialects):
+    layers = [fit_layer(SCHEMES[name], [made.layer(index, tokens=400)]) for index in range(2)]
+    assert digest_of_layers(layers) == _digest_before(layers, **dialects)
+
+
+def test_runs_of_what_kivi_was_are_not_those_of_kivi():
+    """A state keeps runs by the digest of what was run: the same name was another quantizer."""
+    layers = [fit_layer(SCHEMES["kivi"], [made.layer(index, tokens=60)]) for index in range(2)]
+    assert digest_of_layers(layers) != _digest_before(layers)

@@ -8,7 +8,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from kvint2eval.contract.v2.registry import DIALECTS, KEY_GRANULARITIES
+from kvint2eval.contract.v2.registry import DIALECTS, EARLIER_FINGERPRINTS, KEY_GRANULARITIES
 from tests.tools.regen.edits_v2 import reclaimed
 from tests.tools.regen.vector_v2 import sealed, storage, vector
 
@@ -17,7 +17,7 @@ Record = dict[str, Any]
 _BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
 SINKS, RECENT = 64, 256
 # The vector's 704 quantized tokens are eleven groups of 64 along the tokens.
-_GROUPS = {"kivi": 64}
+_GROUPS = {"kivi": 64, "kivi-float32": 64}
 
 
 def stored(name: str, group_size: int = 0, sinks: int = SINKS + RECENT) -> Record:
@@ -61,10 +61,19 @@ def supported() -> Iterator[tuple[str, Record, str]]:
     for name in DIALECTS:
         if name != "symmetric-absmax-clip":
             yield f"dialect-{name}", sealed(under(name)), f"the dialect {name}"
+    for name, fingerprint in EARLIER_FINGERPRINTS.items():
+        record = under(name)
+        record["recipe"]["dialect"]["fingerprint_sha256"] = fingerprint
+        yield f"dialect-{name}-earlier", sealed(record), f"the dialect that {name} was before"
     yield (
         "balanced",
         sealed(_constructed("identity", "balanced", "quarot", method="balanced")),
         "a balanced transform beside a rotation",
+    )
+    yield (
+        "file",
+        sealed(_constructed("identity", "file", "quarot", method="file")),
+        "a transform that was read from a file",
     )
     yield (
         "optr-oscar",

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvint2eval.contract.v2.registry import DIALECTS, KEY_GRANULARITIES, METHODS, ONE_GROUP_A_ROW
+from kvint2eval.contract.v2.registry import (
+    DIALECTS,
+    EARLIER_FINGERPRINTS,
+    KEY_GRANULARITIES,
+    METHODS,
+    ONE_GROUP_A_ROW,
+)
 from kvint2eval.contract.v2.rules.subject import RuleV2, SubjectV2, finding
 
 if TYPE_CHECKING:
@@ -99,7 +105,7 @@ def check_fingerprint(subject: SubjectV2) -> Finding | None:
     if dialect is None or dialect.id not in DIALECTS:
         return None
     allowed = DIALECTS[dialect.id]["fingerprint_sha256"]
-    if dialect.fingerprint_sha256 == allowed:
+    if dialect.fingerprint_sha256 in {allowed, EARLIER_FINGERPRINTS.get(dialect.id, allowed)}:
         return None
     pointer = "/recipe/dialect/fingerprint_sha256"
     return finding("fingerprint-differs", pointer, dialect.fingerprint_sha256, f"{allowed}, as {dialect.id}")

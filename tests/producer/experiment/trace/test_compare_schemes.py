@@ -108,14 +108,14 @@ def test_every_scheme_keeps_its_windows_and_changes_the_rest(scheme):
     ):
         start, end = side.tokens.sink, side.tokens.sink + side.tokens.quantized
         assert (side.tokens.sink, side.tokens.total) == (64, 420)
-        assert side.tokens.recent in ({256} if scheme.name != "kivi" else {256, 260})
+        assert side.tokens.recent in ({256} if scheme.group_size == 0 else {256, 260})
         assert (side.restored()[:, :start] == x[:, :start]).all()
         assert (side.restored()[:, end:] == x[:, end:]).all()
         # Witness 44: a quantized arm that equals the exact one quantized nothing.
         assert (np.abs(side.restored()[:, start:end] - x[:, start:end]).max(axis=-1) > 0).all()
         assert side.stored_bytes * 8 == pytest.approx(float(side.bits_per_element) * x.size)
     whole_k, whole_v = fitted.quantize_all(layer.k, layer.v)
-    if scheme.name != "kivi":
+    if scheme.group_size == 0:
         keys = fitted.store_side("key", layer.k)
         middle = slice(64, 420 - 256)
         assert np.abs(whole_k[:, middle] - keys.restored()[:, middle]).max() <= 1e-5 * np.abs(layer.k).max()
