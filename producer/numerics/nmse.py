@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from producer.numerics.arrays import Float32Array, Float64Array
 
-__all__ = ["DENOMINATOR_FLOOR", "TrialErrors", "nmse", "split_errors"]
+__all__ = ["DENOMINATOR_FLOOR", "TrialErrors", "nmse", "nmse_of_sums", "split_errors"]
 
 #: Added to the denominator of an NMSE.
 DENOMINATOR_FLOOR = 1e-30
@@ -35,6 +35,11 @@ def nmse(observed: "Float32Array", reference: "Float32Array") -> "Float64Array":
     difference = a - b
     error: Float64Array = np.einsum("...i,...i->...", difference, difference)
     power: Float64Array = np.einsum("...i,...i->...", b, b)
+    return error / (power + DENOMINATOR_FLOOR)
+
+
+def nmse_of_sums(error: float, power: float) -> float:
+    """Return Σ(a - b)² / (Σb² + 10⁻³⁰) of the two sums."""
     return error / (power + DENOMINATOR_FLOOR)
 
 
@@ -90,7 +95,7 @@ def split_errors(
     whole, keys, plain = (each.astype(np.float64) for each in (outputs, key_outputs, references))
     numerator, denominator = _sums((whole - plain) ** 2), _sums(plain**2)
     return TrialErrors(
-        nmse=[one / (other + DENOMINATOR_FLOOR) for one, other in zip(numerator, denominator, strict=True)],
+        nmse=[nmse_of_sums(*sums) for sums in zip(numerator, denominator, strict=True)],
         numerator=numerator,
         denominator=denominator,
         key_part=_sums((keys - plain) ** 2),

@@ -10,6 +10,7 @@ import numpy as np
 
 from producer.errors import DegenerateGroupError, SpecError
 from producer.numerics.arrays import require_finite
+from producer.numerics.bfloat16 import round_to_bfloat16
 
 if TYPE_CHECKING:
     from producer.numerics.arrays import Float32Array, UInt8Array
@@ -221,11 +222,7 @@ def round_to(values: "Float32Array", dtype: "FloatType") -> "Float32Array":
     if dtype == "float16":
         with np.errstate(over="ignore"):
             return values.astype(np.float16).astype(np.float32)
-    # bfloat16 is the upper half of a float32; adding just under half of its last place, or half where the kept
-    # part is odd, makes the cut a rounding.
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    kept = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
-    return kept.view(np.float32)
+    return round_to_bfloat16(values)
 
 
 def require_stored(values: "Float32Array", what: str, name: str, *, positive: bool = False) -> None:

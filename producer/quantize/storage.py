@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from producer.errors import SpecError
+from producer.numerics.bfloat16 import bfloat16_bits, widen_bfloat16
 from producer.quantize.base import METADATA_BITS, FloatType, Quantized
 from producer.quantize.packing import get_layout
 
@@ -150,11 +151,11 @@ def _narrow(values: "Float32Array", dtype: FloatType) -> "npt.NDArray[np.floatin
         return values
     if dtype == "float16":
         return values.astype(np.float16)
-    return (np.ascontiguousarray(values).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return bfloat16_bits(values)
 
 
 def _widen(stored: "npt.NDArray[np.floating] | npt.NDArray[np.uint16]") -> "Float32Array":
     """Return stored scalars as float32."""
     if stored.dtype == np.uint16:
-        return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return widen_bfloat16(stored.view(np.uint16))
     return stored.astype(np.float32)

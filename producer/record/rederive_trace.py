@@ -143,7 +143,8 @@ def rederive_traces(
         _require_files(record, given, remade=remade)
     protocols = [protocol_of_trace(record) for record in records]
 
-    def work(index: int) -> Rederivation:
+    def work(number: int) -> Rederivation:
+        index = number - 1
         record, digests = records[index], fitted_digests(records[index])
         trace = record.workload.trace
         layer_idx = 0 if trace is None else trace.layer
@@ -162,9 +163,4 @@ def rederive_traces(
         again = computed_trace(protocols[index], comparison, calibration, evaluation, unnamed)
         return _rederivation(record, again, trained_arms(record, given), remade=remade)
 
-    done: list[Rederivation] = []
-    for first in range(0, len(records), processes):
-        progress(first, len(records), f"record {first + 1}")
-        done += fork_map(work, range(first, min(first + processes, len(records))), processes)
-    progress(len(records), len(records), "records")
-    return done
+    return fork_map(work, range(1, len(records) + 1), processes, progress=progress, unit="record")

@@ -90,13 +90,7 @@ def _sequences(layer_idx: int, traces: "Sequence[Trace | DumpTrace]") -> "list[L
 def _by_layer(
     work: "Callable[[int], FittedLayer]", num_layers: int, processes: int, progress: "Progress"
 ) -> dict[int, FittedLayer]:
-    layers = range(num_layers)
-    results: list[FittedLayer] = []
-    for first in range(0, num_layers, processes):
-        progress(first, num_layers, f"layer {first}")
-        results += fork_map(work, layers[first : first + processes], processes)
-    progress(num_layers, num_layers, "layers")
-    return dict(enumerate(results))
+    return dict(enumerate(fork_map(work, range(num_layers), processes, progress=progress, unit="layer")))
 
 
 def notes(fitted: Fitted) -> list[str]:

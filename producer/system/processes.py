@@ -14,8 +14,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from producer.system.progress import no_progress
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from producer.system.progress import Progress
 
 __all__ = ["can_fork", "default_workers", "fork_map"]
 
@@ -41,7 +45,14 @@ def can_fork() -> bool:
         return False
 
 
-def fork_map(work: "Callable[[_Item], _Result]", items: "Sequence[_Item]", processes: int) -> "list[_Result]":
+def fork_map(
+    work: "Callable[[_Item], _Result]",
+    items: "Sequence[_Item]",
+    processes: int,
+    *,
+    progress: "Progress" = no_progress,
+    unit: str = "item",
+) -> "list[_Result]":
     """Return ``[work(item) for item in items]``, the items dealt out to processes in turn.
 
     Parameters
@@ -51,12 +62,24 @@ def fork_map(work: "Callable[[_Item], _Result]", items: "Sequence[_Item]", proce
     items : sequence
     processes : int
         This process takes part as one of them. With 1, or where forking is not safe, it does all.
+    progress : Progress, optional
+        Is told the items that are done, and the next one as its unit and itself; work is then dealt out in rounds of
+        one item a process.
+    unit : str
+        What an item is called.
 
     Raises
     ------
     Exception
         What `work` raised, here or in a child; all children are gone by then.
     """
+    if progress is not no_progress:
+        done: list[_Result] = []
+        for first in range(0, len(items), processes):
+            progress(first, len(items), f"{unit} {items[first]}")
+            done += fork_map(work, items[first : first + processes], processes)
+        progress(len(items), len(items), f"{unit}s")
+        return done
     count = min(processes, len(items))
     if count <= 1 or not can_fork():
         return [work(item) for item in items]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from producer.errors import ExtraMissingError, FileFormatError, NonFiniteError, SpecError
+from producer.errors import FileFormatError, NonFiniteError, SpecError
 from producer.system.files import temporary_beside, write_text
+from producer.system.safetensors_loader import load_safetensors
 from producer.trace.layer import LayerTrace
 from producer.trace.texts import SequenceInfo
 
@@ -165,17 +166,9 @@ def _token_file(sequence: int) -> str:
     return f"sequence-{sequence:03d}.tokens.safetensors"
 
 
-def _safetensors() -> Any:
-    try:
-        import safetensors.numpy  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ExtraMissingError("traces need safetensors: pip install 'kvint2eval[trace]'") from error
-    return safetensors
-
-
 def _read_tensors(path: "Path", names: tuple[str, ...]) -> dict[str, Any]:
     """Return arrays of a file, of any dtype."""
-    library = _safetensors()
+    library = load_safetensors("traces need")
     try:
         with library.safe_open(path, framework="np") as file:
             return {name: file.get_tensor(name) for name in names}
@@ -198,7 +191,7 @@ def write_arrays(
     """Write arrays of a layer, or of one of its sequences, to a temporary name that is renamed."""
     name = _layer_file(layer_idx) if sequence is None else _sequence_file(layer_idx, sequence)
     with temporary_beside(folder / name) as temporary:
-        _safetensors().numpy.save_file(
+        load_safetensors("traces need").numpy.save_file(
             {key: np.ascontiguousarray(value) for key, value in arrays.items()}, temporary
         )
 
@@ -206,7 +199,7 @@ def write_arrays(
 def write_token_ids(folder: "Path", sequence: int, token_ids: "npt.NDArray[np.int32]") -> None:
     """Write the token ids of a sequence, int32, shape (tokens,), to a temporary name that is renamed."""
     with temporary_beside(folder / _token_file(sequence)) as temporary:
-        _safetensors().numpy.save_file({"token_ids": token_ids.astype(np.int32)}, temporary)
+        load_safetensors("traces need").numpy.save_file({"token_ids": token_ids.astype(np.int32)}, temporary)
 
 
 def write_manifest(

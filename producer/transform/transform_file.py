@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
-from producer.errors import ExtraMissingError, FileFormatError, NonFiniteError, SpecError
+from producer.errors import FileFormatError, NonFiniteError, SpecError
 from producer.quantize.feedback import require_factors
 from producer.system.files import temporary_beside
+from producer.system.safetensors_loader import load_safetensors
 from producer.transform.dense import Construction, DenseRotation, InvertibleTransform, closed_form
 from producer.transform.probe import probe_defect, probe_of
 
@@ -65,17 +66,6 @@ class LayerTransforms:
     value_feedback: "Float32Array | None" = None
 
 
-def _safetensors() -> Any:
-    """Return the module that reads and writes safetensors as arrays."""
-    try:
-        import safetensors.numpy  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ExtraMissingError(
-            "transform files need safetensors: pip install 'kvint2eval[trace]'"
-        ) from error
-    return safetensors
-
-
 def _digest(tensors: "Mapping[str, npt.NDArray[Any]]") -> str:
     """Return the SHA-256 of names, types, shapes and little-endian bytes, in the order of the names."""
     digest = hashlib.sha256()
@@ -105,7 +95,7 @@ def write_transforms(
     ExtraMissingError
         If safetensors is not installed.
     """
-    library = _safetensors()
+    library = load_safetensors("transform files need")
     held = {"format": FORMAT, **(metadata or {})}
     for side in SIDES:
         names = {
@@ -173,7 +163,7 @@ def read_metadata(path: "Path") -> dict[str, str]:
     ExtraMissingError
         If safetensors is not installed.
     """
-    library = _safetensors()
+    library = load_safetensors("transform files need")
     try:
         with library.safe_open(path, framework="np") as file:
             metadata: dict[str, str] = file.metadata() or {}
@@ -214,7 +204,7 @@ def read_transforms(
         If safetensors is not installed.
     """
     metadata = read_metadata(path)
-    library = _safetensors()
+    library = load_safetensors("transform files need")
     with library.safe_open(path, framework="np") as file:
         tensors: dict[str, npt.NDArray[Any]] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     reader = _Reader(path, metadata, tensors, head_dim, num_kv_heads)

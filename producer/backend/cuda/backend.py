@@ -16,6 +16,7 @@ from producer.backend.cuda import launch
 from producer.backend.cuda.compile import Variant
 from producer.errors import NonFiniteError, SpecError
 from producer.numerics.arrays import require_finite
+from producer.numerics.nmse import DENOMINATOR_FLOOR
 from producer.transform import Identity, SignedHadamard
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ __all__ = ["DECODE_REPEATS", "DeviceBackend", "DevicePackedCache", "DeviceRotate
 
 #: Steps between two events that one decode time is the mean of.
 DECODE_REPEATS = 10
-_NMSE_FLOOR = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ class DeviceBackend:
         sums = device.empty((2, len(observed)), np.float64)
         launch.squared_error(device, both[0], both[1], sums[0], sums[1])
         error, power = device.download(sums)
-        result: Float64Array = error / (power + _NMSE_FLOOR)
+        result: Float64Array = error / (power + DENOMINATOR_FLOOR)
         return result
 
 

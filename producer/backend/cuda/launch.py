@@ -185,7 +185,7 @@ def rotate_quantize_pack_dense(
 
     Notes
     -----
-    The twin is `producer.backend.cuda.reference.rotate_dense`: products rounded, sums in the order of the channels.
+    Products rounded, sums in the order of the channels; the tests have the twin in NumPy.
     """
     _require_rows(x, device)
     _require_ratio(clip_ratio)

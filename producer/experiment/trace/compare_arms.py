@@ -15,7 +15,7 @@ from producer.errors import SpecError
 from producer.experiment.trace.arm_protocol import DECODE_REPEATS, DECODE_WARMUP, sequence_id
 from producer.experiment.trace.output_error import OutputErrors, last_outputs
 from producer.numerics.contract_bootstrap import MAX_TRIALS
-from producer.numerics.nmse import DENOMINATOR_FLOOR, TrialErrors
+from producer.numerics.nmse import TrialErrors, nmse_of_sums
 from producer.scheme.calibration import LayerCalibration
 from producer.scheme.fit import fit_layer
 from producer.scheme.stored_cache import StoredCache, store_cache
@@ -119,11 +119,11 @@ def null_nmse(layer: "LayerTrace", rotations: "LayerTransforms") -> float:
     )
     plain = last_outputs(layer, np.float64)
     error = np.square(last_outputs(turned, np.float32) - plain).sum()
-    return float(error / (np.square(plain).sum() + DENOMINATOR_FLOOR))
+    return nmse_of_sums(float(error), float(np.square(plain).sum()))
 
 
 def _nmse(errors: "HeadErrors") -> float:
-    return math.fsum(errors.error) / (math.fsum(errors.reference) + DENOMINATOR_FLOOR)
+    return nmse_of_sums(math.fsum(errors.error), math.fsum(errors.reference))
 
 
 def _store(
@@ -302,9 +302,4 @@ def compare_arms(
     def work(layer_idx: int) -> LayerComparison:
         return _compare_layer(protocol, calibration, evaluation, rotations_of, layer_idx)
 
-    found: list[LayerComparison] = []
-    for first in range(0, len(layers), processes):
-        progress(first, len(layers), f"layer {layers[first]}")
-        found += fork_map(work, layers[first : first + processes], processes)
-    progress(len(layers), len(layers), "layers")
-    return found
+    return fork_map(work, layers, processes, progress=progress, unit="layer")

@@ -275,11 +275,7 @@ def compare_schemes(
         return _compare_layer(candidates, evaluation, layer_idx)
 
     layers = range(evaluation.model.num_layers)
-    results: list[_LayerFigures] = []
-    for first in range(0, len(layers), processes):
-        progress(first, len(layers), f"layer {first}")
-        results += fork_map(work, layers[first : first + processes], processes)
-    progress(len(layers), len(layers), "layers")
+    results = fork_map(work, layers, processes, progress=progress, unit="layer")
     figures = np.stack([result.figures for result in results], axis=3)
     _require_sums(figures, names.index(BASELINE), evaluation)
     return SchemeComparison(

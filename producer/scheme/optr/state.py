@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from producer.errors import ExtraMissingError, FileFormatError, SpecError
+from producer.errors import FileFormatError, SpecError
 from producer.system.files import temporary_beside
+from producer.system.safetensors_loader import load_safetensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,14 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "prepare_folder", "read_state", "write_state"]
 
 FORMAT = "kvint2eval-optr-state-v1"
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.numpy  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ExtraMissingError("OptR's state needs safetensors: pip install 'kvint2eval[trace]'") from error
-    return safetensors
 
 
 def prepare_folder(folder: "Path") -> None:
@@ -45,7 +38,7 @@ def write_state(path: "Path", arrays: "Mapping[str, NDArray[Any]]", description:
     """Write the state of a chunk, to a temporary name that is renamed."""
     metadata = {"format": FORMAT, "run": json.dumps(description, sort_keys=True)}
     with temporary_beside(path) as temporary:
-        _safetensors().numpy.save_file(
+        load_safetensors("OptR's state needs").numpy.save_file(
             {name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary, metadata
         )
 
@@ -62,7 +55,7 @@ def read_state(path: "Path", description: "Mapping[str, Any]") -> "dict[str, NDA
     """
     if not path.exists():
         return None
-    library = _safetensors()
+    library = load_safetensors("OptR's state needs")
     try:
         with library.safe_open(path, framework="np") as file:
             metadata: dict[str, str] = file.metadata() or {}

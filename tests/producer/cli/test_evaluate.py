@@ -8,7 +8,7 @@ import pytest
 
 from producer.cli import main
 from producer.errors import FileFormatError, SpecError
-from producer.experiment.trace.candidates import DumpCalibration, from_calibration
+from producer.experiment.trace.candidates import DumpCalibration, fit_candidates, from_calibration
 from producer.experiment.trace.check_comparison import check_comparison, compare_comparisons
 from producer.experiment.trace.perplexity import ModelErrors
 from producer.experiment.trace.run_state import RunState, key_of_run
@@ -239,7 +239,7 @@ def test_a_dump_without_what_is_needed_is_refused(tmp_path):
         ):
             from_calibration(SCHEMES[name], dump, made.INFO)
     with pytest.raises(SpecError, match=r"dump .* \(4, 2, 8\) is not allowed: .* \(4, 2, 32\)"):
-        from_calibration(SCHEMES["oscar"], dump, made.INFO).layer(0)
+        fit_candidates([from_calibration(SCHEMES["oscar"], dump, made.INFO)], 0)
 
 
 # --- token ids and the state of runs ---

@@ -4,10 +4,10 @@ import pytest
 
 from kvint2eval.contract.v2.rules import soundness
 from producer.backend.cpu import NumpyBackend
+from producer.record import reading, v2
 from producer.record.field_comparison import NULL_CHECK_BOUND, compare_exactly, compare_numbers
 from producer.record.reading import parse_record
 from producer.record.rederive_v2 import rederive_v2
-from producer.record import reading, v2
 from tests.helpers import TESTDATA
 
 OWN = TESTDATA / "runs" / "paired.json"

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from producer.backend.cuda import launch
-from producer.backend.cuda.reference import bfloat16_bits, rotate_dense, widen_bfloat16
 from producer.errors import SpecError
+from producer.numerics.bfloat16 import bfloat16_bits, widen_bfloat16
 from producer.transform import SignedHadamard
 from tests.producer.backend.cuda.kernels.cases import around_edges, edge_rows, packed_twin
+from tests.producer.backend.cuda.kernels.reference import rotate_dense
 
 VARIANTS = [(128, 128), (128, 32), (16, 16), (512, 128)]
 RATIOS = [1.0, 0.95, 0.8, 0.3]

@@ -1,15 +1,13 @@
-"""CPU twins of GPU-only operations: the rotation by a dense matrix, and 16-bit inputs."""
+"""CPU twin of the rotation by a dense matrix, which only the GPU half has in this order of sums."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from producer.numerics.arrays import Float32Array
 
-__all__ = ["bfloat16_bits", "rotate_dense", "widen_bfloat16"]
+__all__ = ["rotate_dense"]
 
 
 def rotate_dense(x: "Float32Array", matrix: "Float32Array") -> "Float32Array":
@@ -29,16 +27,3 @@ def rotate_dense(x: "Float32Array", matrix: "Float32Array") -> "Float32Array":
     for k in range(x.shape[2]):
         out += x[:, :, k, None] * matrix[:, None, k]
     return out
-
-
-def bfloat16_bits(x: "Float32Array") -> "npt.NDArray[np.uint16]":
-    """Return the bits of bfloat16 values, uint16, rounded half to even; finite input."""
-    bits = np.ascontiguousarray(x).view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)).astype(
-        np.uint16
-    )
-
-
-def widen_bfloat16(bits: "npt.NDArray[np.uint16]") -> "Float32Array":
-    """Return the float32 values of bfloat16 bits: exact."""
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
