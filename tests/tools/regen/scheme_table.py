@@ -39,4 +39,8 @@ def page() -> bytes:
         raise SystemExit(f"docs/results/schemes.md: the marks {_BEGIN!r} and {_END!r} are missing")
     content = json.loads((ROOT / "testdata/runs/smollm2-schemes.json").read_text(encoding="utf-8"))
     rows = "".join(f"| {' | '.join(row(scheme))} |\n" for scheme in content["schemes"])
-    return (before + begin + "\n" + _HEAD + rows + "\n" + end + after).encode()
+    exact = next(
+        one["perplexity"]["reference_perplexity"] for one in content["schemes"] if one.get("perplexity")
+    )
+    line = f"\nThe perplexity with exact keys and values is {exact:.3f}.\n\n"
+    return (before + begin + "\n" + _HEAD + rows + line + end + after).encode()
