@@ -106,7 +106,7 @@ gpu-optr: pyproject.toml
 	$(PYTHON) -m venv $(GPU_VENV)-optr
 	$(GPU_VENV)-optr/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(GPU_VENV)-optr/bin/python -m pip install --quiet --editable '.[trace]' --group test
-	$(GPU_VENV)-optr/bin/python -m pytest -m gpu tests/producer/optr
+	$(GPU_VENV)-optr/bin/python -m pytest -m gpu tests/producer/scheme/optr
 	$(GPU_VENV)-optr/bin/python -m tests.bench.optr --device cuda
 	$(GPU_VENV)-optr/bin/python -m tests.bench.optr --device cuda --shape 32 8 128 4096 --layers 2 36
 

@@ -23,6 +23,7 @@ from kvint2eval.contract.v1.rules import Subject
 from kvint2eval.files.digest import sha256_hex
 from kvint2eval.report import Source
 from kvint2eval.report.json_lines import verdict_line
+from tests.bench.tables import add_output, finish, table
 from tests.helpers import RECORDS, published
 
 COMMAND = [str(Path(sys.executable).parent / "kvint2eval")]
@@ -96,11 +97,21 @@ def streaming(folder, lines, rounds):
         f"jsonl, --jobs {cores}": [*judge, str(whole), "--jobs", str(cores)],
         "jsonl, one job, a tenth of the lines": [*judge, str(tenth)],
     }
-    print(f"| streaming {lines:,} supported records | records/s (wall) | µs/record (processor) | peak MiB |")
-    print("|---|---:|---:|---:|")
+    found = table(
+        "streaming",
+        f"streaming {lines:,} supported records",
+        ("records/s (wall)", ",.0f"),
+        ("µs/record (processor)", ".1f"),
+        ("times json.loads", ".2f"),
+        ("peak MiB", ".0f"),
+    )
+    floor = None
     for name, (wall, cpu, peak) in in_turn(commands, rounds).items():
         count = lines // 10 if "tenth" in name else lines
-        print(f"| {name} | {count / wall:,.0f} | {cpu / count * 1e6:.1f} | {peak:.0f} |")
+        each = cpu / count * 1e6
+        floor = floor or each
+        found.add(name, count / wall, each, each / floor, peak)
+    return found
 
 
 def kinds(folder, lines, rounds):
@@ -116,10 +127,15 @@ def kinds(folder, lines, rounds):
     measured = in_turn(commands, rounds)
     start = measured.pop("start")[1]
     base = measured[KINDS[0][0]][1] - start
-    print("| kind of record, indented text on one line | µs/record (processor) | times a supported one |")
-    print("|---|---:|---:|")
+    found = table(
+        "kinds",
+        "kind of record, indented text on one line",
+        ("µs/record (processor)", ".1f"),
+        ("times a supported one", ".2f"),
+    )
     for name, (_, cpu, _) in measured.items():
-        print(f"| {name} | {(cpu - start) / lines * 1e6:.1f} | {(cpu - start) / base:.2f} |")
+        found.add(name, (cpu - start) / lines * 1e6, (cpu - start) / base)
+    return found
 
 
 def stages(calls=3000, repeats=7):
@@ -137,10 +153,13 @@ def stages(calls=3000, repeats=7):
         "adjudicate, whole": lambda: adjudicate(data),
         "the verdict's line": lambda: verdict_line(Source("record.jsonl", 1), verdict),
     }
-    print("| step, one record in one process | least \u00b5s |")
-    print("|---|---:|")
+    found = table("stages", "step, one record in one process", ("least processor µs", ".1f"))
     for name, step in steps.items():
-        print(f"| {name} | {min(timeit.repeat(step, number=calls, repeat=repeats)) / calls * 1e6:.1f} |")
+        found.add(
+            name,
+            min(timeit.repeat(step, timer=time.process_time, number=calls, repeat=repeats)) / calls * 1e6,
+        )
+    return found
 
 
 def cold(rounds):
@@ -149,11 +168,11 @@ def cold(rounds):
     measured = in_turn(
         {"python3 -c pass": PASS, "kvint2eval adjudicate FILE": [*COMMAND, "adjudicate", path]}, rounds
     )
-    floor = measured["python3 -c pass"][0]
-    print("| cold command | ms (wall) | ms above python3 -c pass |")
-    print("|---|---:|---:|")
-    for name, (wall, _, _) in measured.items():
-        print(f"| {name} | {wall * 1e3:.1f} | {(wall - floor) * 1e3:.1f} |")
+    floor = measured["python3 -c pass"][1]
+    found = table("start", "cold command", ("processor ms", ".1f"), ("above python3 -c pass", ".1f"))
+    for name, (_, cpu, _) in measured.items():
+        found.add(name, cpu * 1e3, (cpu - floor) * 1e3)
+    return found
 
 
 def main():
@@ -161,15 +180,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
+    add_output(parser)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        streaming(Path(name), arguments.lines, arguments.rounds)
-        print()
-        kinds(Path(name), arguments.lines // 10, arguments.rounds)
-    print()
-    stages()
-    print()
-    cold(max(15, arguments.rounds))
+        tables = [
+            streaming(Path(name), arguments.lines, arguments.rounds),
+            kinds(Path(name), arguments.lines // 10, arguments.rounds),
+        ]
+    finish([*tables, stages(), cold(max(15, arguments.rounds))], arguments.output, "adjudication")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from kvint2eval.contract.v2.bootstrap import index_bytes
 from kvint2eval.contract.v2.reader import decode_v2
 from kvint2eval.contract.v2.rules import RULES_V2
 from tests.bench.adjudication import COMMAND, run
+from tests.bench.tables import add_output, finish, table
 from tests.tools.regen import vector_v2
 from tests.tools.regen.records_v2 import text
 from tests.tools.regen.vector_v2 import LEVELS, claim, sealed, vector
@@ -84,16 +85,26 @@ def parts(rounds):
     for _ in range(rounds):
         for name, work in works.items():
             measured[name].append(cpu_ms(work))
-    print(f"Record: {len(compact)} bytes, {ARMS} arms x 5 clips x {TRIALS} trials, two claims.\n")
-    print("| what | median ms | least ms |\n|---|---|---|")
+    title = f"a record of {len(compact):,} bytes, {ARMS} arms x 5 clips x {TRIALS} trials, two claims"
+    found = table("v2", title, ("median ms", ".2f"), ("least ms", ".2f"), ("times json.loads", ".2f"))
+    floor = statistics.median(measured["json.loads, for scale"])
     for name, values in measured.items():
-        print(f"| {name} | {statistics.median(values):.2f} | {min(values):.2f} |")
+        middle = statistics.median(values)
+        found.add(name, middle, min(values), middle / floor)
+    return found
 
 
 def stream(lines):
     """Records a second and peak memory of a command on JSON Lines of growing length."""
     records = [json.dumps(wide(seed), separators=(",", ":")).encode() + b"\n" for seed in range(1, 9)]
-    print("\n| records | MB | seconds | records/s | peak MiB |\n|---|---|---|---|---|")
+    found = table(
+        "v2-stream",
+        ("records", ",d"),
+        ("MB", ".0f"),
+        ("seconds", ".2f"),
+        ("records/s", ".0f"),
+        ("peak MiB", ".0f"),
+    )
     for count in (lines // 8, lines):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "records.jsonl"
@@ -102,16 +113,17 @@ def stream(lines):
                     file.write(records[index % len(records)])
             wall, _, peak = run([*COMMAND, "adjudicate", str(path), "--format", "jsonl"])
             size = path.stat().st_size / 1e6
-        print(f"| {count} | {size:.0f} | {wall:.2f} | {count / wall:.0f} | {peak:.0f} |")
+        found.add(count, size, wall, count / wall, peak)
+    return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--lines", type=int, default=2000)
+    add_output(parser)
     arguments = parser.parse_args()
-    parts(arguments.rounds)
-    stream(arguments.lines)
+    finish([parts(arguments.rounds), stream(arguments.lines)], arguments.output, "adjudication_v2")
 
 
 if __name__ == "__main__":

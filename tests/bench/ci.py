@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 from kvint2eval.files.digest import sha256_hex
-from tests.kvint2eval.gate.site import table
+from tests.bench.tables import add_output, finish, table
+from tests.kvint2eval.gate.site import table as pin_table
 from tests.kvint2eval.report.html.chromium import PROGRAM, Browser
 from tests.kvint2eval.report.html.pages import many
 
@@ -67,9 +68,9 @@ def site(folder, count):
         (folder / "docs" / f"p{at}.md").write_text(page)
         keys = {"page": f"docs/p{at}.md", "record": name}
         pins += [
-            table("artifact", role="record", id=f"r{at}", path=name, sha256=sha256_hex(data)),
-            table("place", page=f"docs/p{at}.md", artifact=f"r{at}", before="SHA-256 is"),
-            table(
+            pin_table("artifact", role="record", id=f"r{at}", path=name, sha256=sha256_hex(data)),
+            pin_table("place", page=f"docs/p{at}.md", artifact=f"r{at}", before="SHA-256 is"),
+            pin_table(
                 "figure",
                 **keys,
                 row="rotation 7",
@@ -77,7 +78,7 @@ def site(folder, count):
                 pointer="/metrics/candidates/7/output_nmse_mean",
                 format="{:.6f}",
             ),
-            table(
+            pin_table(
                 "figure",
                 **keys,
                 before="Rotation",
@@ -100,7 +101,13 @@ def seconds(command, folder, code):
 
 
 def gate(rounds):
-    print("| pages, and as many records | bindings | seconds | of them processor |\n|---:|---:|---:|---:|")
+    found = table(
+        "gate",
+        ("pages, and as many records", ",d"),
+        ("bindings", ",d"),
+        ("seconds", ".2f"),
+        ("of them processor", ".2f"),
+    )
     for count in (10, 100, 1000):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -108,11 +115,18 @@ def gate(rounds):
             runs = [seconds([COMMAND, "gate"], folder, 0) for _ in range(rounds)]
             held = int(runs[0][2].split()[2])
             wall, processor = (statistics.median(run[at] for run in runs) for at in (0, 1))
-            print(f"| {count:,} | {held:,} | {wall:.2f} | {processor:.2f} |")
+            found.add(count, held, wall, processor)
+    return found
 
 
 def report(rounds):
-    print("\n| records | report made, s | size, MB | opened in Chromium, s |\n|---:|---:|---:|---:|")
+    found = table(
+        "report",
+        ("records", ",d"),
+        ("report made, s", ".2f"),
+        ("size, MB", ".1f"),
+        ("opened in Chromium, s", ".2f"),
+    )
     for count in (100, 1000, 10_000):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -120,21 +134,22 @@ def report(rounds):
             made = [
                 seconds([COMMAND, "report", "r.jsonl", "-o", "r.html"], folder, 1)[0] for _ in range(rounds)
             ]
-            opened = "no Chromium"
+            opened = None
             if PROGRAM is not None:
                 with Browser() as browser:
                     times = [browser.open(folder / "r.html") / 1000 for _ in range(rounds)]
-                opened = f"{statistics.median(times):.2f}"
+                opened = statistics.median(times)
             size = (folder / "r.html").stat().st_size / 1e6
-            print(f"| {count:,} | {statistics.median(made):.2f} | {size:.1f} | {opened} |")
+            found.add(count, statistics.median(made), size, opened)
+    return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    gate(rounds)
-    report(rounds)
+    add_output(parser)
+    arguments = parser.parse_args()
+    finish([gate(arguments.rounds), report(arguments.rounds)], arguments.output, "ci")
 
 
 if __name__ == "__main__":

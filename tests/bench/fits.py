@@ -20,6 +20,7 @@ from producer.scheme.registry import get_scheme
 from producer.trace.files import read_trace
 from producer.transform.balanced import balanced_from_covariances, unweighted_covariances
 from producer.transform.centring import center_keys, key_mean
+from tests.bench.tables import add_output, finish, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,12 +108,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.fits", description=__doc__)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--layers", type=int, help="layers from the first on (default: all)")
+    add_output(parser)
     arguments = parser.parse_args()
     trace = read_trace(arguments.trace)
     layers = arguments.layers or trace.model.num_layers
-    print("| what | seconds |\n|---|---|")
+    found = table("fits", "what, one core", ("seconds", ".3g"))
     for name, time_of in measure(trace, layers).items():
-        print(f"| {name} | {time_of:.3g} |")
+        found.add(name, time_of)
+    finish([found], arguments.output, "fits")
 
 
 if __name__ == "__main__":

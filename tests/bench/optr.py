@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.tables import add_output, finish, table
+
 _WORKER = "--worker"
 
 
@@ -104,16 +106,23 @@ def main():
     parser.add_argument("--learning-rate", type=float, default=0.02)
     parser.add_argument("--scheme", default="quarot-centred")
     parser.add_argument("--device", default="cpu")
+    add_output(parser)
     arguments = parser.parse_args()
     if arguments.worker:
         work(arguments)
         return
     if (arguments.training is None) != (arguments.held_out is None):
         parser.error("--training and --held-out are not allowed without each other")
-    print(
-        "| heads | key stage, s | value stage, s | s a head | peak MB | heads that moved K / V | held-out loss K / V |"
+    found = table(
+        "optr",
+        ("heads", ",d"),
+        ("key stage, s", ".1f"),
+        ("value stage, s", ".1f"),
+        ("s a head", ".2f"),
+        ("peak MB", ".0f"),
+        "heads that moved K / V",
+        "held-out loss K / V",
     )
-    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         traces = (arguments.training, arguments.held_out)
         if traces[0] is None:
@@ -123,11 +132,9 @@ def main():
             row = run(arguments, layers, traces)
             moved, losses = ([f"{x:.2f}" for x in row[key]] for key in ("moved", "held_out"))
             total = row["key"] + row["value"]
-            print(
-                f"| {row['heads']} | {row['key']:.1f} | {row['value']:.1f} | {total / row['heads']:.2f} | "
-                f"{row['peak_mb']:.0f} | {' / '.join(moved)} | {' / '.join(losses)} |",
-                flush=True,
-            )
+            cells = (row["heads"], row["key"], row["value"], total / row["heads"], row["peak_mb"])
+            found.add(*cells, " / ".join(moved), " / ".join(losses))
+    finish([found], arguments.output, "optr")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.tables import add_output, finish, table
+
 _SOURCE = Path(__file__).with_name("published_loop.cpp")
 _RUN = """
 import dataclasses, sys, time
@@ -62,7 +64,7 @@ def command_seconds(folder, threads):
 
 
 def side_by_side(repeats):
-    """Print the table of medians at the published size."""
+    """Table of medians at the published size."""
     rows = {}
     with tempfile.TemporaryDirectory() as name:
         program = compiled(Path(name))
@@ -73,31 +75,33 @@ def side_by_side(repeats):
                 rows.setdefault(f"producer, {threads} threads", []).append(producer_seconds(4096, threads)[0])
             rows.setdefault("whole command, 1 thread", []).append(command_seconds(Path(name), 1))
     loops = statistics.median(rows.get("C++ loops, 1 thread", [float("nan")]))
-    print("| program | median | least | most | share of C++ |\n|---|---|---|---|---|")
+    numbers = ((title, ".3f") for title in ("median s", "least s", "most s"))
+    found = table("published", "program", *numbers, ("share of C++", ".2f"))
     for label, seconds in rows.items():
         middle = statistics.median(seconds)
-        print(f"| {label} | {middle:.3f} | {min(seconds):.3f} | {max(seconds):.3f} | {middle / loops:.2f} |")
+        found.add(label, middle, min(seconds), max(seconds), middle / loops)
+    return found
 
 
-def over_tokens():
-    """Print time and size over the number of tokens, for the baseline and one rotation, one process each."""
-    print("| tokens | seconds | µs a token | peak MB |\n|---|---|---|---|")
-    for exponent in range(10, 21, 2):
+def over_tokens(most):
+    """Table of time and size over the number of tokens, for the baseline and one rotation, one process each."""
+    found = table("tokens", ("tokens", ",d"), ("seconds", ".2f"), ("µs a token", ".0f"), ("peak MB", ".0f"))
+    for exponent in range(10, most.bit_length(), 2):
         seconds, peak = producer_seconds(2**exponent, 2, 1)
-        print(
-            f"| {2**exponent:,} | {seconds:.2f} | {1e6 * seconds / 2**exponent:.1f} | {peak:.0f} |",
-            flush=True,
-        )
+        found.add(2**exponent, seconds, 1e6 * seconds / 2**exponent, peak)
+    return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--tokens", action="store_true", help="also time 1024 to 1,048,576 tokens (minutes)")
+    parser.add_argument("--tokens", type=int, default=0, help="also time 1,024 tokens to so many (minutes)")
+    add_output(parser)
     arguments = parser.parse_args()
-    side_by_side(arguments.repeats)
+    tables = [side_by_side(arguments.repeats)]
     if arguments.tokens:
-        over_tokens()
+        tables.append(over_tokens(arguments.tokens))
+    finish(tables, arguments.output, "producer_published")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from producer.experiment.trace.check_comparison import check_comparison
 from tests.helpers import ROOT, TESTDATA
+from tests.tools.regen.artifacts import artifacts
 from tests.tools.regen.balanced_says import t_interval
 from tests.tools.regen.balanced_tables import Runs, by_length
 from tests.tools.regen.figures import FIGURES, described
@@ -50,6 +52,10 @@ def test_the_claim_holds_at_2048_and_is_reversed_at_8192():
     assert order[8192][-1] == "balanced-feedback"
     assert lengths[8192]["balanced-feedback"].divergence > 2 * lengths[8192]["quarot-feedback"].divergence
     assert lengths[8192]["balanced-feedback"].error > 5 * lengths[8192]["quarot-feedback"].error
+    runs = {one["name"]: one["runs"][0] for one in read_json("length-8k.json")["schemes"]}
+    assert {one["first_token"] for one in runs.values()} == {7168}
+    rivals = [runs[name]["divergence_nats"] for name in SHOWN[:3]]
+    assert runs["balanced-feedback"]["divergence_nats"] > 3 * max(rivals)
     # Windows of 64 + 256 tokens in 16 bits, the rest in 2 bits and two float32 scalars a row of 64.
     for tokens, rows in lengths.items():
         assert rows["int2"].bits == pytest.approx((320 * 16 + (tokens - 320) * 3) / tokens, rel=1e-12)
@@ -66,6 +72,88 @@ def test_the_page_quotes_the_reversal_from_the_file():
         for one in content["schemes"]
     ]
     assert line.split(" | ") == cells
+
+
+DIGIT = re.compile(r"\d")
+GENERATED = {
+    "balanced": "docs/results/balanced.md",
+    "optr": "docs/results/optr.md",
+    "schemes": "docs/results/schemes.md",
+    "performance": "docs/results/performance.md",
+}
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_changed_digit_of_a_results_page_is_noticed(name, monkeypatch):
+    """In every row of every table: the page that is made of the files is not the page with the change."""
+    path = GENERATED[name]
+    (make,) = (one.make for one in artifacts() if one.path == path)
+    page = (ROOT / path).read_text(encoding="utf-8")
+    assert make() == page.encode()
+    blocks = re.findall(r"<!-- (?:begin|Table)[^>]*-->\n(.*?)<!-- [Ee]nd", page, re.DOTALL)
+    assert blocks
+    changed, start = page, 0
+    for block in blocks:
+        for line in block.splitlines():
+            digits = list(DIGIT.finditer(line))
+            if not digits:
+                continue
+            at = changed.index(line, start) + digits[-1].start()
+            changed = changed[:at] + str((int(changed[at]) + 1) % 10) + changed[at + 1 :]
+            start = at
+    monkeypatch.setattr(Path, "read_text", lambda self, **_: changed if self == ROOT / path else read(self))
+    # Whatever the page says, the generator restores all of it.
+    assert changed != page
+    assert make() == page.encode()
+
+
+def test_tables_outside_generated_blocks_hold_no_figures():
+    """A decimal in a hand-written row of a results page would be bound to nothing."""
+    for path in GENERATED.values():
+        page = (ROOT / path).read_text(encoding="utf-8")
+        rest = re.sub(r"<!-- (?:begin|Table)[^>]*-->\n.*?<!-- [Ee]nd", "", page, flags=re.DOTALL)
+        rows = [line for line in rest.splitlines() if line.startswith("|")]
+        assert [row for row in rows if re.search(r"\d\.\d{4}", row)] == []
+
+
+#: Settings and sizes that hand-written prose of a results page may name: none is a measurement.
+SETTINGS = {
+    "balanced": {
+        "3.0",
+        "0.96",
+        "0.92",
+        "0.003",
+        "0.001",
+        "0.02",
+        "0.1",
+        "0.35",
+        "0.3",
+        "0.2",
+        "0.06",
+        "0.4",
+        "3.11",
+    },
+    "optr": {"0.003"},
+    "schemes": {"2.0", "1.3", "0.7"},
+    "performance": {"3.8"},
+}
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_no_measurement_is_typed_into_the_prose(name):
+    page = (ROOT / GENERATED[name]).read_text(encoding="utf-8")
+    prose = re.sub(r"<!-- (?:begin|Table)[^>]*-->\n.*?<!-- [Ee]nd", "", page, flags=re.DOTALL)
+    found = set(re.findall(r"\d+\.\d+", re.sub(r"SmolLM2-135M-Instruct\.Q4_1", "", prose)))
+    assert found == SETTINGS[name]
+
+
+def read_json(name):
+    return json.loads(read(TESTDATA / "runs" / name))
+
+
+def read(path):
+    with path.open(encoding="utf-8") as stream:
+        return stream.read()
 
 
 def test_the_t_interval_is_students():

@@ -17,6 +17,7 @@ from tests.tools.regen import (
     fingerprint,
     golden,
     pages,
+    performance,
     pins,
     producer_pages,
     records,
@@ -68,6 +69,7 @@ def artifacts() -> Iterator[Artifact]:
     yield Artifact("docs/results/schemes.md", scheme_table.page)
     yield Artifact("docs/results/balanced.md", balanced_tables.balanced_page)
     yield Artifact("docs/results/optr.md", balanced_tables.optr_page)
+    yield Artifact("docs/results/performance.md", performance.page)
     for name in figures.FIGURES:
         yield Artifact(f"docs/results/{name}.svg", lambda name=name: figures.render(name))
     for name, data in pins.files().items():

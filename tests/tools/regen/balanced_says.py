@@ -65,6 +65,8 @@ def sentences(sets: "dict[str, Runs]", fresh: "Runs", lengths: "dict[int, dict[s
         "bits_2048": f"{lengths[2048][_OURS].bits:.2f}",
         "own_8192": f"{long[_OURS].divergence:.3f}",
         "same_8192": f"{long[same].divergence:.3f}",
+        "model_own": f"{long[_OURS].model:.3f}",
+        "model_same": f"{long[same].model:.3f}",
         "best_name": least,
         "best_8192": f"{long[least].divergence:.3f}",
         "over_balanced": f"{docs.figure(_OURS, _MODEL) / docs.figure('balanced', _MODEL):.2f}",

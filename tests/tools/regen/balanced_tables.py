@@ -70,6 +70,8 @@ class Lengths(NamedTuple):
     error: float
     divergence: float
     bits: float
+    model: float | None
+    """KL of the model's predictions, where it was run."""
 
 
 LENGTH_TEXT = "_pydecimal.py"
@@ -97,7 +99,9 @@ def _one_text(content: dict[str, Any], names: list[str]) -> dict[str, Lengths]:
         terms = content["queries_per_sum"] * np.array(schemes[name]["figures"]["error"][place]).size
         bits = schemes[name]["summary"]["bits_per_element"]
         error, divergence = sums["error"] / sums["reference"], sums["divergence"] / terms
-        found[name] = Lengths(float(error), float(divergence), bits)
+        runs = schemes[name]["runs"]
+        model = runs[place]["divergence_nats"] if runs else None
+        found[name] = Lengths(float(error), float(divergence), bits, model)
     return found
 
 
@@ -121,10 +125,12 @@ def balanced_page() -> bytes:
             "heads": _heads(sets),
             "sizes": _by_size(sizes),
             "length": _lengths(lengths),
+            "length-model": _length_model(),
             "medians": _medians(sets["docs"], fresh),
             "says": sentences(sets, fresh, lengths),
             "where": where(sets, fresh, sizes),
             **independent(),
+            "remade": _quoted("remade-earlier.txt"),
         },
     )
 
@@ -279,12 +285,27 @@ def _heads(sets: dict[str, Runs]) -> list[list[str]]:
     return rows
 
 
+def _quoted(name: str) -> list[str]:
+    """A file of testdata/runs as a block of text."""
+    return ["```text", *(ROOT / "testdata/runs" / name).read_text(encoding="utf-8").splitlines(), "```"]
+
+
 def _lengths(lengths: dict[int, dict[str, Lengths]]) -> list[list[str]]:
     names = list(lengths[8192])
     rows = [["tokens", "bits an element", *(f"`{name}`: error / KL" for name in names)]]
     for tokens, row in lengths.items():
         cells = [f"{row[name].error:.4f} / {row[name].divergence:.4f}" for name in names]
         rows.append([f"{tokens:,}", f"{row[names[0]].bits:.2f}", *cells])
+    return rows
+
+
+def _length_model() -> list[list[str]]:
+    rows = [["scheme", "perplexity", "16 bit", "KL, model", "same token"]]
+    for one in _read("length-8k.json")["schemes"]:
+        (run,) = one["runs"]
+        cells = [f"{run[key]:.3f}" for key in ("perplexity", "reference_perplexity")]
+        cells += [f"{run['divergence_nats']:.4f}", f"{100 * run['top1_agreement']:.1f} %"]
+        rows.append([f"`{one['name']}`", *cells])
     return rows
 
 

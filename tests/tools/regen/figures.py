@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.tools.regen.balanced_tables import Runs, by_length
+from tests.tools.regen.performance import tables
 
 ROOT = Path(__file__).resolve().parents[3]
 Data = dict[str, Any]
@@ -160,9 +161,28 @@ def _draw_published(figure: Any, data: Data) -> None:
         )
 
 
+def _performance() -> Data:
+    found = tables()
+    return {
+        "v2": {row[0]: row[3] for row in found["v2"].rows},
+        "published": {row[0]: row[4] for row in found["published"].rows},
+    }
+
+
+def _draw_performance(figure: Any, data: Data) -> None:
+    left, right = figure.subplots(1, 2)
+    titles = ("v2 record: time over that of json.loads", "published protocol: time over that of C++ loops")
+    for axes, rows, title in zip((left, right), data.values(), titles, strict=True):
+        axes.barh(list(rows), list(rows.values()), height=0.6)
+        axes.invert_yaxis()
+        axes.axvline(1, color="black", linestyle="--", linewidth=0.8)
+        axes.set_xlabel(title)
+
+
 FIGURES: dict[str, tuple[Callable[[], Data], Callable[[Any, Data], None]]] = {
     "balanced": (_balanced, _draw_balanced),
     "schemes": (_schemes, _draw_schemes),
     "optr": (_optr, _draw_optr),
     "published-run": (_published, _draw_published),
+    "performance": (_performance, _draw_performance),
 }

@@ -53,4 +53,8 @@ def page() -> bytes:
     # The quotient of the column beside it; `percent_of_int2` of the file is that of means over texts.
     (baseline,) = (one["summary"]["relative_error"] for one in content["schemes"] if one["name"] == "int2")
     rows = "".join(f"| {' | '.join(row(scheme, baseline))} |\n" for scheme in content["schemes"])
-    return (before + begin + "\n" + _HEAD + rows + "\n" + end + after).encode()
+    exact = next(
+        one["perplexity"]["reference_perplexity"] for one in content["schemes"] if one.get("perplexity")
+    )
+    line = f"\nThe perplexity with exact keys and values is {exact:.3f}.\n\n"
+    return (before + begin + "\n" + _HEAD + rows + line + end + after).encode()

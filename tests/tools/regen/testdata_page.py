@@ -27,7 +27,9 @@ compares it.
   `runs/balanced-*.json` come from `make evidence`; `tests/docs/test_evidence.py` recomputes both.
 - `runs/length-4k.json`, `runs/length-8k.json`: `evaluate` at 4,096 and 8,192 tokens, by the commands in
   docs/results/balanced.md. `runs/independent-trial.json`: figures that another implementation reported, typed in; no
-  run of it is kept. `tests/docs/test_results_pages.py` recomputes what the page quotes of the former.
+  run of it is kept.
+  `runs/remade-earlier.txt`: what `rederive --remade` printed of earlier records on another
+  processor. `tests/docs/test_results_pages.py` recomputes what the page quotes of the former.
 - `runs/smollm2-layers.jsonl`: v2 records of `kvint2eval-producer compare` on the same traces, one a layer
   (docs/results/balanced.md), by `make evidence` too; the same test adjudicates them.
 - `vectors/golden-inputs.json`: the inputs of a dialect's fingerprint, hexadecimal floats
