@@ -8,11 +8,12 @@ they depend least on what else runs on the machine, and of the clock; medians ov
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.bench.tables import add_output, finish, table
 
 ROUNDS = 5
 
@@ -53,7 +54,7 @@ def main() -> None:
     parser.add_argument("--commit", required=True, help="the commit of FOLDER, for the JSON")
     parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--output", type=Path)
+    add_output(parser)
     arguments = parser.parse_args()
     passed = [str(Path(arguments.calibration).resolve()), str(Path(arguments.trace).resolve())]
     folders = {"before": arguments.before.resolve(), "after": Path.cwd()}
@@ -62,29 +63,24 @@ def main() -> None:
         for name, folder in folders.items():
             runs[name].append(run(folder, [*passed, str(arguments.layers)]))
     digests = {each["figures_sha256"] for found in runs.values() for each in found}
-    content: dict[str, object] = {
-        "what": "evaluate, default schemes, fits included, one calibration and one evaluation text of 2048 tokens",
-        "command": "python -m tests.bench.evaluate",
-        "commit_before": arguments.commit,
-        "layers": arguments.layers,
-        "schemes": runs["after"][0]["schemes"],
-        "rounds": arguments.rounds,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "figures_are_equal": len(digests) == 1,
-    }
-    for metric in ("cpu_seconds", "seconds"):
-        medians = {
-            name: statistics.median(float(each[metric]) for each in found)  # type: ignore[arg-type]
-            for name, found in runs.items()
-        }
-        content[metric] = {
-            **{name: round(value, 3) for name, value in medians.items()},
-            "after_over_before": round(medians["after"] / medians["before"], 3),
-        }
-    text = json.dumps(content, indent=1)
-    print(text)
-    if arguments.output is not None:
-        arguments.output.write_text(text + "\n", encoding="utf-8")
+    if len(digests) != 1:
+        raise SystemExit("the figures of both states are not equal bit by bit")
+    found = table(
+        "evaluate",
+        "seconds of",
+        ("schemes", ",d"),
+        ("layers", ",d"),
+        (f"before ({arguments.commit})", ".2f"),
+        ("after", ".2f"),
+        ("after / before", ".2f"),
+    )
+    for metric, title in (("cpu_seconds", "the processor"), ("seconds", "the clock")):
+        before, after = (
+            statistics.median(float(each[metric]) for each in runs[name])  # type: ignore[arg-type]
+            for name in ("before", "after")
+        )
+        found.add(title, runs["after"][0]["schemes"], arguments.layers, before, after, after / before)
+    finish([found], arguments.output, "evaluate")
 
 
 if __name__ == "__main__":
