@@ -14,6 +14,7 @@ from producer.scheme.fitted_file import read_fitted
 from producer.scheme.fitted_layer import FittedLayer
 from producer.trace.files import Trace
 from producer.trace.oscar_dump import read_oscar_layer
+from producer.trace.texts import PASSAGE_FIELDS
 from producer.transform.dense import build_hadamard, build_identity, build_quarot
 from producer.transform.transform_file import LayerTransforms
 
@@ -139,7 +140,7 @@ class Candidate:
 
 def without_passages(sequence: "SequenceInfo") -> dict[str, Any]:
     """Return a sequence as JSON without its passages: their digests are for the check of overlap alone."""
-    return {name: value for name, value in asdict(sequence).items() if name != "passages"}
+    return {name: value for name, value in asdict(sequence).items() if name not in PASSAGE_FIELDS}
 
 
 def _is_free(scheme: "Scheme") -> bool:

@@ -1,6 +1,7 @@
 """`evaluate` with fitted files, against a published output, and `check`: what a changed figure does."""
 
 import copy
+import dataclasses
 import json
 
 import numpy as np
@@ -90,7 +91,7 @@ def test_a_rival_is_compared_text_by_text(content):
 def test_an_evaluation_text_that_a_file_was_fitted_to_is_refused(folder, capsys):
     command = ["evaluate", "--trace", str(folder / "calibration"), "--fitted", f"{folder}/oscar.safetensors"]
     assert main(command) == 2
-    assert "contaminated: calibration text 'calibration-0.txt'" in capsys.readouterr().err
+    assert "contaminated: evaluation text 'calibration-0.txt'" in capsys.readouterr().err
 
 
 def test_names_are_unique_and_a_scheme_needs_its_calibration(folder, capsys):
@@ -286,7 +287,12 @@ def test_runs_that_are_done_are_read_again(tmp_path):
 def test_a_state_of_something_else_is_refused(tmp_path):
     path = tmp_path / "state.jsonl"
     path.write_text('{"format": "other", "key": "a"}\n')
-    with pytest.raises(FileFormatError, match="line 1 is no run of kvint2eval-model-run-v1"):
+    with pytest.raises(FileFormatError, match="line 1 is no run of kvint2eval-model-run-v2"):
+        RunState(path)
+    path.write_text('{"format": "kvint2eval-model-run-v1", "key": "a"}\n')
+    with pytest.raises(
+        FileFormatError, match="runs of an earlier version, which names the model by its weights"
+    ):
         RunState(path)
 
 
@@ -296,13 +302,25 @@ def test_a_run_is_found_by_all_that_it_depends_on(folder):
         name: [fit_layer(SCHEMES[name], [trace.layer(index, 0)]) for index in range(2)]
         for name in ("oscar", "oscar-centred")
     }
-    keys = {
-        key_of_run("w", "t", 512, fitted["oscar"]),
-        key_of_run("x", "t", 512, fitted["oscar"]),
-        key_of_run("w", "u", 512, fitted["oscar"]),
-        key_of_run("w", "t", 513, fitted["oscar"]),
-        key_of_run("w", "t", 512, fitted["oscar-centred"]),
-        key_of_run("w", "t", 512, fitted["oscar"][::-1]),
-    }
-    assert len(keys) == 6
+    model = made.INFO
+
+    def key(layers=fitted["oscar"], text="t", first=512, device="cpu", **changes):
+        return key_of_run(dataclasses.replace(model, **changes), device, text, first, layers)
+
+    others = [
+        key(weights_sha256="x"),
+        key(config_sha256="x"),
+        key(tokenizer_sha256="x"),
+        key(dtype="bfloat16"),
+        key(versions=("torch 1",)),
+        key(device="cuda"),
+        key(text="u"),
+        key(first=513),
+        key(fitted["oscar-centred"]),
+        key(fitted["oscar"][::-1]),
+    ]
+    assert len({key(), *others}) == 11
+    # The name of a folder is no property of a model, and one GPU is as good as another.
+    assert key(name="another") == key()
+    assert key(device="cuda:1") == key(device="cuda")
     assert digest_of_layers(fitted["oscar"]) == digest_of_layers(dict(enumerate(fitted["oscar"])))
