@@ -198,6 +198,23 @@ def test_a_fresh_comparison_is_held_against_a_published_one(folder, content, tmp
     assert main([*command, "--against", str(path), "--tolerance", "0.5"]) == 0
 
 
+def test_a_published_comparison_of_an_earlier_version_is_compared_by_what_it_says(content):
+    """Those in testdata/runs hold a model of nine members and sequences of five; one that says another thing differs."""
+    earlier = copy.deepcopy(content)
+    names = ("config_sha256", "dtype", "layer_scaling", "tokenizer_sha256", "versions", "vocab_size")
+    for name in names:
+        del earlier["model"][name]
+    for sequence in (*earlier["evaluation"], *earlier["schemes"][1]["source"]["calibration"]):
+        del sequence["special_tokens"]
+    assert compare_comparisons(content, earlier) == []
+    assert len(earlier["model"]) == 9
+    other = copy.deepcopy(content)
+    other["model"]["config_sha256"] = "other"
+    assert [one.pointer for one in compare_comparisons(content, other)] == ["/model/config_sha256"]
+    del other["model"]["num_heads"]
+    assert "/model" in {one.pointer for one in compare_comparisons(content, other)}
+
+
 def test_rounding_is_no_difference_and_another_run_is(content):
     def differing(pointer, by):
         changed = change(copy.deepcopy(content), pointer, by)

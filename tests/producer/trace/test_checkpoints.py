@@ -301,6 +301,19 @@ def test_a_device_that_is_not_there_is_a_delegation(text, tmp_path, capsys):
     assert "device cuda is not there: PyTorch finds 0 CUDA devices" in capsys.readouterr().out
 
 
+@pytest.mark.gpu
+def test_a_capture_on_a_gpu_is_that_of_the_cpu(folder, text, tmp_path):
+    import torch  # noqa: PLC0415
+
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA device here")
+    assert trace(folder, text, tmp_path / "cpu") == 0
+    assert trace(folder, text, tmp_path / "gpu", "--device", "cuda") == 0
+    cpu, gpu = (read_trace(tmp_path / name) for name in ("cpu", "gpu"))
+    assert cpu.model == gpu.model
+    assert np.abs(cpu.layer(1, 0).k - gpu.layer(1, 0).k).max() <= 1e-3 * np.abs(cpu.layer(1, 0).k).max()
+
+
 # --- GGUF ---
 
 
