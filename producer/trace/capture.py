@@ -149,6 +149,12 @@ def capture_sequences(
     sequences = [info for info, _ in cut]
     probe_attention(loaded.model, max(info.tokens for info in sequences), loaded.info.dtype)
     require_hidden(loaded)
+    for info, ids in cut:
+        if not 0 <= ids.min() <= ids.max() < loaded.info.vocab_size:
+            raise SpecError(
+                f"text {info.name!r} is not allowed: token {ids.max()} is none of the {loaded.info.vocab_size} words "
+                "of the model: the tokenizer is another model's"
+            )
     held = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     require_disk(folder, file_bytes(loaded.info, [info.tokens for info in sequences]) - held)
     state = CaptureState(folder, loaded.info, sequences)

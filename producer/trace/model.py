@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from producer.errors import SpecError
+from producer.errors import ProducerError, SpecError
 from producer.trace.layers import attention_modules, body, decoder_layers, output_projection
 from producer.trace.libraries import libraries
 from producer.trace.masks import MaskRegister, causal_attention
@@ -178,7 +178,7 @@ def run_model(model: Any, token_ids: Any, **options: Any) -> Any:
         with torch.no_grad():
             return model(input_ids=ids, **options)
     except (RuntimeError, IndexError, ValueError, TypeError, AttributeError, KeyError) as error:
-        if isinstance(error, SpecError):
+        if isinstance(error, ProducerError):
             raise
         detail = " ".join(str(error).split())[:300]
         raise SpecError(

@@ -85,7 +85,10 @@ def probe_attention(model: Any, tokens: int, dtype: str) -> Attention:
                 "share a cache are not known here"
             )
     _require_places(model, tokens)
-    vocab_size = int(model.get_output_embeddings().weight.shape[0])
+    head = model.get_output_embeddings()
+    if head is None:
+        raise SpecError(f"{type(model).__name__} is not allowed: it has no head that predicts words")
+    vocab_size = int(head.weight.shape[0])
     ids = (np.arange(min(tokens, _PROBE_TOKENS)) * 7919 % vocab_size).astype(np.int32)
     seen = _Seen()
     hooked = _hooked_pass(model, modules, ids, tokens, seen)

@@ -241,6 +241,13 @@ def test_a_capture_says_what_it_needs_and_what_it_cannot_see(folder, text, tmp_p
     assert "compares the capture with the model as it was loaded, and cannot see a wrong load" in out
 
 
+def test_a_tokenizer_of_another_model_is_refused(transformers, text, tmp_path, capsys):
+    model = models.build(transformers, "Llama", vocab_size=100)
+    folder = models.write_folder(transformers, tmp_path / "few-words", model)
+    message = refused(folder, text, tmp_path, capsys)
+    assert "is none of the 100 words of the model: the tokenizer is another model's" in message
+
+
 def test_an_interrupted_capture_goes_on_where_it_ended(folder, text, tmp_path, monkeypatch, capsys):
     from producer.trace import capture  # noqa: PLC0415
 
