@@ -14,24 +14,24 @@ from tests.producer.made_models import Bytes
 
 
 class Runs:
-    """A tokenizer that makes one token of up to sixteen equal characters; counts what it reads."""
+    """A tokenizer that makes one token of up to so many equal characters; counts what it reads."""
 
-    def __init__(self):
-        self.read = 0
+    def __init__(self, width=16):
+        self.read, self.width = 0, width
 
     def __call__(self, text, **_options):
         self.read += len(text)
         ids, place = [], 0
         while place < len(text):
             end = place
-            while end < len(text) and end - place < 16 and text[end] == text[place]:
+            while end < len(text) and end - place < self.width and text[end] == text[place]:
                 end += 1
-            ids.append(ord(text[place]) % 256 * 16 + end - place - 1)
+            ids.append(ord(text[place]) % 256 * self.width + end - place - 1)
             place = end
         return {"input_ids": ids}
 
     def decode(self, ids):
-        return "".join(chr(one // 16) * (one % 16 + 1) for one in ids)
+        return "".join(chr(one // self.width) * (one % self.width + 1) for one in ids)
 
 
 def write(path, content):
@@ -41,12 +41,12 @@ def write(path, content):
 
 
 def test_a_text_is_cut_by_tokens_not_by_characters(tmp_path):
-    """14 000 tokens of sixteen characters each: none of them is missing, and not all of them are read."""
-    path = write(tmp_path / "rules.txt", b"".join(b"=-"[at % 2 : at % 2 + 1] * 16 for at in range(14_000)))
-    tokenizer = Runs()
+    """14 000 tokens of 64 characters each: none of them is missing, and not all of them are read."""
+    path = write(tmp_path / "rules.txt", b"".join(b"=-"[at % 2 : at % 2 + 1] * 64 for at in range(14_000)))
+    tokenizer = Runs(64)
     ((info, ids),) = cut_text(tokenizer, path, 2048, 1)
     assert (info.tokens, len(ids)) == (2048, 2048)
-    assert tokenizer.read < 5 * 16 * (2048 + 256)
+    assert tokenizer.read < 2 * 64 * (2048 + 256)
     assert len(cut_text(tokenizer, path, 2000, 7)) == 7
     with pytest.raises(SpecError, match="14000 tokens, 7 sequences of 2001 are needed"):
         cut_text(tokenizer, path, 2001, 7)
