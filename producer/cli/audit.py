@@ -50,7 +50,7 @@ def run(arguments: "argparse.Namespace") -> int:
     if record is None:
         return DELEGATE
     backend = backend_for(record, arguments)
-    findings = audit_record(record, backend, ProgressBar())
+    findings = audit_record(record, backend, ProgressBar(quiet=arguments.quiet))
     if arguments.format == "json":
         print(json.dumps({"findings": [dataclasses.asdict(finding) for finding in findings]}))
     else:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -20,9 +21,12 @@ __all__ = [
     "Subcommands",
     "add_backend_options",
     "add_command",
+    "add_model_options",
+    "add_quiet",
     "backend_for",
     "complain",
     "has_run_to_repeat",
+    "note",
     "print_delegation",
     "read_repeatable",
 ]
@@ -35,6 +39,8 @@ Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  
 """What `add_subparsers` gives; argparse has no public name for it."""
 
 _BAR_WIDTH = 24
+#: Between two lines of progress where standard error is no terminal.
+_LINE_SECONDS = 30.0
 
 
 def add_command(
@@ -74,6 +80,18 @@ def add_backend_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--format", default="text", choices=("text", "json"), help="form of the output (default: text)"
     )
+    add_quiet(command)
+
+
+def add_model_options(command: argparse.ArgumentParser, *, dtype_help: str) -> None:
+    """Add the options that say where and in which type a model runs."""
+    command.add_argument(
+        "--device",
+        default="cpu",
+        metavar="DEVICE",
+        help="where the model runs: cpu, cuda or cuda:N (default: cpu)",
+    )
+    command.add_argument("--dtype", metavar="TYPE", help=dtype_help)
 
 
 def memory_size(text: str) -> int:
@@ -109,19 +127,63 @@ def print_delegation(detail: str, arguments: argparse.Namespace, *, modeled: boo
 
 
 class ProgressBar:
-    """A bar on standard error where that is a terminal, and nothing elsewhere."""
+    """How far a run is, on standard error: a bar on a terminal, elsewhere a line every half minute.
 
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
+    Parameters
+    ----------
+    quiet : bool
+        Show nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._is_bar = sys.stderr.isatty() and not quiet
+        self._is_lines = not sys.stderr.isatty() and not quiet
+        self._shown_at = time.monotonic()
+        self._first: tuple[float, int] | None = None
 
     def __call__(self, done: int, total: int, what: str) -> None:
         """Show how far a run is; see `producer.system.progress.Progress`."""
-        if not self._shown:
-            return
-        filled = _BAR_WIDTH * done // total
-        bar = "#" * filled + "." * (_BAR_WIDTH - filled)
-        end = "\r\033[K" if done == total else ""
-        print(f"\r\033[K[{bar}] {what}{end}", end="", file=sys.stderr, flush=True)
+        now = time.monotonic()
+        # Steps that were done before are no measure of how long the others take.
+        first_at, first = self._first = self._first or (now, done)
+        left = ""
+        if first < done < total:
+            left = f", about {_words_of_time((now - first_at) / (done - first) * (total - done))} left"
+        if self._is_bar:
+            filled = _BAR_WIDTH * done // max(total, 1)
+            bar = "#" * filled + "." * (_BAR_WIDTH - filled)
+            end = "\r\033[K" if done == total else ""
+            print(f"\r\033[K[{bar}] {printable(what)}{left}{end}", end="", file=sys.stderr, flush=True)
+        elif self._is_lines and now - self._shown_at >= _LINE_SECONDS:
+            self._shown_at = now
+            print(
+                f"kvint2eval-producer: {done} of {total} done{left}; next: {printable(what)}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def _words_of_time(seconds: float) -> str:
+    """Return a time in its largest unit that is no fraction."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}" if seconds < 10 * size else f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def add_quiet(command: argparse.ArgumentParser) -> None:
+    """Add the option that silences progress."""
+    command.add_argument(
+        "--quiet",
+        action="store_true",
+        help="show no progress on standard error (default: a bar on a terminal, a line every half minute elsewhere)",
+    )
+
+
+def note(message: str) -> None:
+    """Print on standard error what a user should know, on one line."""
+    clear = "\r\033[K" if sys.stderr.isatty() else ""
+    print(f"{clear}note: {printable(message)}", file=sys.stderr)
 
 
 def read_repeatable(arguments: argparse.Namespace) -> "Record | RecordV2 | None":

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from producer.cli.common import ProgressBar, add_command
+from producer.cli.common import ProgressBar, add_command, add_quiet
 
 if TYPE_CHECKING:
     from producer.cli.common import Subcommands
@@ -102,6 +102,7 @@ def add(commands: "Subcommands") -> None:
     command.add_argument(
         "--format", default="text", choices=("text", "json"), help="form of the output (default: text)"
     )
+    add_quiet(command)
 
 
 def clip_grid(text: str) -> tuple[float, ...]:
@@ -154,7 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
         evaluation,
         layers,
         processes=processes,
-        progress=ProgressBar(),
+        progress=ProgressBar(quiet=arguments.quiet),
         fitted={name: arm.layers for name, arm in fitted.items()},
     )
     digests = {name: arm.sha256 for name, arm in fitted.items()}

@@ -1,18 +1,21 @@
 """`kvint2eval-producer evaluate`."""
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from producer.cli.common import ProgressBar, add_command, printable
+from producer.cli.common import ProgressBar, add_command, add_model_options, add_quiet, note
 
 if TYPE_CHECKING:
     import argparse
 
     from producer.cli.common import Subcommands
     from producer.experiment.trace.candidates import Calibration, Candidate
+    from producer.experiment.trace.compare_schemes import SchemeComparison
+    from producer.experiment.trace.perplexity import ModelErrors
+    from producer.experiment.trace.run_state import RunState
     from producer.scheme.own_scheme import OwnScheme
+    from producer.trace.checkpoint import Checkpoint
     from producer.trace.files import Trace
     from producer.transform.base import Side
 
@@ -92,6 +95,22 @@ def add(commands: "Subcommands") -> None:
         metavar="N",
         help="with --model: first token that is scored; those before read little of the cache (default: 512)",
     )
+    add_model_options(
+        command,
+        dtype_help="with --model: of weights and activations; must be that of the trace (default: that)",
+    )
+    command.add_argument(
+        "--untrained",
+        action="store_true",
+        help="with --model: allow a 16-bit perplexity above the number of words of the vocabulary",
+    )
+    command.add_argument(
+        "--overlap",
+        default=0.0,
+        type=float,
+        metavar="X",
+        help="allowed share of a text of the trace, 0 ... 1, that a text of the calibration may have too (default: 0)",
+    )
     command.add_argument(
         "--state",
         type=Path,
@@ -114,6 +133,7 @@ def add(commands: "Subcommands") -> None:
     command.add_argument(
         "--format", default="text", choices=("text", "json"), help="form of the output (default: text)"
     )
+    add_quiet(command)
 
 
 def run(arguments: "argparse.Namespace") -> int:
@@ -121,8 +141,8 @@ def run(arguments: "argparse.Namespace") -> int:
     from producer.cli.check import print_renamed
     from producer.experiment.trace.check_comparison import read_comparison
     from producer.experiment.trace.compare_schemes import compare_schemes
-    from producer.experiment.trace.model_runs import require_model_of, run_schemes
     from producer.experiment.trace.run_state import RunState
+    from producer.experiment.trace.sanity import non_discriminating
     from producer.system.files import write_text
     from producer.trace.files import read_trace
 
@@ -132,17 +152,20 @@ def run(arguments: "argparse.Namespace") -> int:
         print_renamed(published)
     evaluation = read_trace(arguments.trace)
     state = RunState(arguments.state)
-    if arguments.model is not None:
-        require_model_of(evaluation, arguments.model)
     candidates, left_out = _candidates(arguments, evaluation)
     for reason in dict.fromkeys(left_out.values()):
         names = ", ".join(name for name, other in left_out.items() if other == reason)
-        print(printable(f"note: left out: {names}: {reason}"), file=sys.stderr)
-    comparison = compare_schemes(candidates, evaluation, processes, ProgressBar(), arguments.rival)
-    if arguments.model is not None:
-        layers = dict(zip([scheme.name for scheme in comparison.schemes], comparison.fitted, strict=True))
-        runs = run_schemes(arguments.model, evaluation, layers, arguments.first_token, state, ProgressBar())
-        comparison.runs.update(runs)
+        note(f"left out: {names}: {reason}")
+    checkpoint = _require_runs(arguments, evaluation, candidates)
+    progress = ProgressBar(quiet=arguments.quiet)
+    comparison = compare_schemes(
+        candidates, evaluation, processes, progress, arguments.rival, arguments.overlap
+    )
+    if checkpoint is not None:
+        if arguments.output is not None:
+            # Whatever ends the runs of the model early, what is known by now is kept.
+            write_text(arguments.output, json.dumps(comparison.to_json()) + "\n")
+        comparison.runs.update(_runs(arguments, checkpoint, comparison, state))
     content = comparison.to_json() | ({"left_out": left_out} if left_out else {})
     if arguments.output is not None:
         write_text(arguments.output, json.dumps(content) + "\n")
@@ -150,10 +173,60 @@ def run(arguments: "argparse.Namespace") -> int:
         from producer.experiment.trace.plot import plot_comparison
 
         plot_comparison(content, arguments.plot)
+    for message in non_discriminating(content):
+        note(message)
     if published is not None:
         return _print_against(content, published, tolerance, is_json=arguments.format == "json")
     print(json.dumps(content) if arguments.format == "json" else _table(content["schemes"]))
     return 0
+
+
+def _require_runs(
+    arguments: "argparse.Namespace", evaluation: "Trace", candidates: "list[Candidate]"
+) -> "Checkpoint | None":
+    """Return the model that will be run, or None; raise before any work where the runs or the texts do not do."""
+    from producer.experiment.trace.model_runs import require_first_token, require_model_of
+    from producer.trace.texts import require_disjoint
+
+    seen = [sequence for candidate in candidates for sequence in candidate.sequences]
+    overlap = require_disjoint(dict.fromkeys(seen), evaluation.sequences, arguments.overlap)
+    if seen:
+        note(f"largest overlap of a text of the calibration with one of the trace: {overlap}")
+    if arguments.model is None:
+        return None
+    require_first_token(evaluation, [candidate.scheme for candidate in candidates], arguments.first_token)
+    checkpoint = require_model_of(
+        evaluation,
+        arguments.model,
+        device=arguments.device,
+        dtype=arguments.dtype,
+        untrained=arguments.untrained,
+    )
+    for each in checkpoint.notes:
+        note(each)
+    return checkpoint
+
+
+def _runs(
+    arguments: "argparse.Namespace",
+    checkpoint: "Checkpoint",
+    comparison: "SchemeComparison",
+    state: "RunState",
+) -> "dict[str, list[ModelErrors]]":
+    """Return the runs of the model with every scheme's cache."""
+    from producer.experiment.trace.model_runs import run_schemes
+
+    names = [scheme.name for scheme in comparison.schemes]
+    return run_schemes(
+        checkpoint,
+        comparison.evaluation,
+        dict(zip(names, comparison.fitted, strict=True)),
+        arguments.first_token,
+        state,
+        ProgressBar(quiet=arguments.quiet),
+        device=arguments.device,
+        untrained=arguments.untrained,
+    )
 
 
 def _require_arguments(arguments: "argparse.Namespace") -> tuple[int, float]:
@@ -169,8 +242,18 @@ def _require_arguments(arguments: "argparse.Namespace") -> tuple[int, float]:
             require_writable(path)
     if arguments.plot is not None:
         require_plot(arguments.plot)
-    if arguments.state is not None and arguments.model is None:
-        raise SpecError("--state without --model is not allowed: it keeps runs of the model")
+    for name, is_given in (
+        ("--state", arguments.state is not None),
+        ("--dtype", arguments.dtype is not None),
+        ("--device", arguments.device != "cpu"),
+        ("--untrained", arguments.untrained),
+    ):
+        if is_given and arguments.model is None:
+            raise SpecError(f"{name} without --model is not allowed: it is for runs of the model")
+    if arguments.model is not None and not arguments.model.exists():
+        raise SpecError(f"model {arguments.model} is not allowed: there is no such file or folder")
+    if not 0 <= arguments.overlap <= 1:
+        raise SpecError(f"overlap {arguments.overlap} is not allowed: a share, 0 … 1")
     processes = default_workers() if arguments.processes is None else arguments.processes
     if processes < 1:
         raise SpecError(f"processes {processes} is not allowed: at least 1")
@@ -190,9 +273,9 @@ def _calibration(folder: Path | None, evaluation: "Trace") -> "Calibration | Non
     FileFormatError
         If the folder holds neither a trace nor a dump.
     """
-    from producer.errors import SpecError
     from producer.experiment.trace.candidates import DumpCalibration, TraceCalibration
     from producer.trace.files import read_trace
+    from producer.trace.model_info import require_same_model
     from producer.trace.oscar_dump import is_dump
 
     if folder is None:
@@ -200,12 +283,7 @@ def _calibration(folder: Path | None, evaluation: "Trace") -> "Calibration | Non
     if is_dump(folder):
         return DumpCalibration(folder, evaluation.model)
     calibration = read_trace(folder)
-    ours, theirs = evaluation.model, calibration.model
-    if ours != theirs:
-        raise SpecError(
-            f"calibration of {theirs.name!r} ({theirs.weights_sha256[:12]}) and evaluation of {ours.name!r} "
-            f"({ours.weights_sha256[:12]}) are not allowed: one model"
-        )
+    require_same_model(evaluation.model, calibration.model, f"calibration {folder}")
     return TraceCalibration(calibration)
 
 
@@ -319,6 +397,11 @@ def _table(schemes: list[dict[str, Any]]) -> str:
     model_head = f" {'perplexity':>10} {'KL model':>8} {'top-1':>7} {'residual':>8}"
     lines = [head + (model_head if has_model else "")]
     (baseline,) = (each["summary"]["relative_error"] for each in schemes if each["name"] == "int2")
+    if has_model:
+        # The model without a scheme: what all others are beside.
+        reference = schemes[0]["summary"]["model"]["reference_perplexity"]
+        zeros = f"{0:8.4f} {0:8.2f} {0:8.4f} {0:8.4f} {0:8.4f}"
+        lines.append(f"{'16-bit':{width}} {zeros} {16:6.3f} {reference:10.3f} {0:8.4f} {100:6.2f}% {0:8.4f}")
     for scheme in schemes:
         summary = scheme["summary"]
         # Of the column beside it; `percent_of_int2` of the JSON is the quotient of means over texts.

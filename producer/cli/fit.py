@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from producer.cli.common import ProgressBar, add_command
+from producer.cli.common import ProgressBar, add_command, add_quiet
 from producer.cli.refine import add_refine_options, check_refine_options, refine_fitted, require_refinement
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def add(commands: "Subcommands") -> None:
     command.add_argument("--processes", type=int, metavar="N", help="cores to use (default: all)")
     command.add_argument("-o", "--output", required=True, type=Path, metavar="FILE", help="file to write")
     add_refine_options(command)
+    add_quiet(command)
     # A device that is not there ends as a delegation, which is printed as text.
     command.set_defaults(format="text")
 
@@ -76,7 +77,7 @@ def run(arguments: "argparse.Namespace") -> int:
     calibration = _calibration(arguments, scheme)
     if start is not None:
         require_model(arguments.start, start.model, calibration.model)
-    fitted = start or fit_trace(scheme, calibration, processes, ProgressBar())
+    fitted = start or fit_trace(scheme, calibration, processes, ProgressBar(quiet=arguments.quiet))
     if options is not None:
         fitted = refine_fitted(arguments, options, fitted, calibration, processes)  # type: ignore[arg-type]
     write_fitted(arguments.output, fitted)

@@ -79,10 +79,10 @@ def run(arguments: "argparse.Namespace") -> int:
     backend = backend_for(record, arguments)
     basis: dict[str, tuple[str, ...]] = {}
     if isinstance(record, RecordV2):
-        done = rederive_v2(record, backend, ProgressBar())
+        done = rederive_v2(record, backend, ProgressBar(quiet=arguments.quiet))
         comparisons, basis = done.rederived, {"recomputed": done.recomputed, "reported": done.reported}
     else:
-        comparisons = rederive(record, backend, ProgressBar())
+        comparisons = rederive(record, backend, ProgressBar(quiet=arguments.quiet))
     wrong = sum(not each.agrees for each in comparisons)
     if arguments.format == "json":
         fields = [dataclasses.asdict(each) for each in comparisons]
@@ -131,7 +131,7 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
         judgeable,  # type: ignore[arg-type]
         *traces,
         processes=processes,
-        progress=ProgressBar(),
+        progress=ProgressBar(quiet=arguments.quiet),
         fitted=fitted,
         remade=arguments.remade,
     )

@@ -153,7 +153,9 @@ def refine_fitted(
     from producer.trace.files import read_trace
 
     held_out = None if arguments.held_out is None else read_trace(arguments.held_out)
-    refined, result = refine(fitted, (calibration, held_out), options, ProgressBar(), arguments.state)
+    refined, result = refine(
+        fitted, (calibration, held_out), options, ProgressBar(quiet=arguments.quiet), arguments.state
+    )
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
     for line in _summary(result):
@@ -163,7 +165,7 @@ def refine_fitted(
         write_text(arguments.losses, json.dumps(content) + "\n")
     if refined.scheme.clips == "tuned":
         traces = [calibration] if held_out is None else [calibration, held_out]
-        refined = tune_again(refined, traces, processes, ProgressBar())
+        refined = tune_again(refined, traces, processes, ProgressBar(quiet=arguments.quiet))
     return refined
 
 

@@ -103,7 +103,7 @@ def run(arguments: "argparse.Namespace") -> int:
         spec,
         protocol,
         backend,
-        progress=ProgressBar(),
+        progress=ProgressBar(quiet=arguments.quiet),
         null_check=True if is_v2 else None,
         keeps_errors=is_v2,
     )

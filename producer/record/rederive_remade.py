@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from producer.errors import RecordError
-from producer.experiment.trace.arm_protocol import sequence_id
+from producer.experiment.trace.arm_protocol import sequence_id, sequence_ids
 from producer.numerics.contract_bootstrap import paired_interval
 from producer.record.field_comparison import FieldComparison
 from producer.record.rederive_v2 import REPORTED, compare_v2
@@ -86,15 +86,15 @@ def require_remade(
     same text, and a file of the same scheme, shows in the figures.
     """
     stated = "" if record.workload.trace is None else record.workload.trace.weights_sha256
-    for trace, ids, where in (
-        (calibration, record.protocol.calibration_queries or (), "calibration"),
-        (evaluation, record.protocol.evaluation_queries or (), "evaluation"),
+    named = sequence_ids(calibration.sequences, evaluation.sequences)
+    for trace, found, ids, where in (
+        (calibration, named[0], record.protocol.calibration_queries or (), "calibration"),
+        (evaluation, named[1], record.protocol.evaluation_queries or (), "evaluation"),
     ):
         if trace.model.weights_sha256 != stated:
             raise RecordError(
                 f"{trace.folder}: found a model with the weights {trace.model.weights_sha256}, allowed: {stated}"
             )
-        found = [sequence_id(sequence) for sequence in trace.sequences]
         if found != list(ids):
             raise RecordError(
                 f"{trace.folder}: found the sequences {', '.join(found)}, allowed: {', '.join(ids)}, which the "

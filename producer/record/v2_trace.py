@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from producer.backend.cpu import NumpyBackend
 from producer.errors import RecordError, SpecError
-from producer.experiment.trace.arm_protocol import DECODE_REPEATS, DECODE_WARMUP, TraceProtocol, sequence_id
+from producer.experiment.trace.arm_protocol import DECODE_REPEATS, DECODE_WARMUP, TraceProtocol, sequence_ids
 from producer.numerics.bootstrap import summarize
 from producer.quantize import get_pair, present_name
 from producer.record.field_comparison import NULL_CHECK_BOUND
@@ -136,7 +136,7 @@ def _computed(
         "recipe": _recipe(protocol, comparison, evaluation.model.head_dim, unnamed),
         "workload": _workload(comparison.layer_idx, evaluation),
         "protocol": _protocol(calibration, evaluation),
-        "measurements": _measurements(comparison, evaluation),
+        "measurements": _measurements(comparison, calibration, evaluation),
         "claims": _claims(comparison),
     }
 
@@ -205,10 +205,11 @@ def _workload(layer_idx: int, evaluation: "Trace") -> dict[str, Any]:
 
 
 def _protocol(calibration: "Trace", evaluation: "Trace") -> dict[str, Any]:
+    fitted, judged = sequence_ids(calibration.sequences, evaluation.sequences)
     return {
         "name": PROTOCOL,
-        "calibration_queries": [sequence_id(sequence) for sequence in calibration.sequences],
-        "evaluation_queries": [sequence_id(sequence) for sequence in evaluation.sequences],
+        "calibration_queries": fitted,
+        "evaluation_queries": judged,
         "arms_share_queries": True,
         "selection_reads": "calibration",
         "trials": len(evaluation.sequences),
@@ -219,11 +220,11 @@ def _protocol(calibration: "Trace", evaluation: "Trace") -> dict[str, Any]:
     }
 
 
-def _measurements(comparison: "LayerComparison", evaluation: "Trace") -> dict[str, Any]:
+def _measurements(comparison: "LayerComparison", calibration: "Trace", evaluation: "Trace") -> dict[str, Any]:
     model, tokens = evaluation.model, evaluation.sequences[0].tokens
     sizes = (comparison.code_bytes, comparison.metadata_bytes, comparison.window_bytes)
     elements = 2 * tokens * model.num_kv_heads * model.head_dim
-    queries = [sequence_id(sequence) for sequence in evaluation.sequences]
+    _, queries = sequence_ids(calibration.sequences, evaluation.sequences)
     return {
         "selected": comparison.arms[comparison.selected].id,
         "null_check_bound": NULL_CHECK_BOUND,

@@ -16,7 +16,8 @@ from producer.quantize.steps import clip_defect
 from producer.scheme.fitted_layer import FittedLayer
 from producer.scheme.registry import ADDED_FIELDS, Clips, RotationName, Rounding, Scheme, Weights
 from producer.trace.files import ModelInfo
-from producer.trace.texts import SequenceInfo
+from producer.trace.model_info import differences, parse_model
+from producer.trace.texts import SequenceInfo, parse_sequence
 from producer.transform.transform_file import SIDES, read_metadata, read_transforms, write_transforms
 
 if TYPE_CHECKING:
@@ -121,12 +122,9 @@ def read_fitted(
 
 def require_model(path: "Path", held: ModelInfo, model: ModelInfo) -> None:
     """Raise `FileFormatError` unless the model that a file was fitted to is the one that will use it."""
-    # The name of a file is no property of a model.
-    if asdict(held) | {"name": ""} != asdict(model) | {"name": ""}:
-        raise FileFormatError(
-            f"{path}: fitted to {held.name!r} ({held.weights_sha256[:12]}), not to {model.name!r} "
-            f"({model.weights_sha256[:12]})"
-        )
+    parts = differences(model, held)
+    if parts:
+        raise FileFormatError(f"{path}: fitted to {held.name!r}, not to {model.name!r}: {'; '.join(parts)}")
 
 
 def read_fitted_file(path: "Path") -> Fitted:
@@ -154,17 +152,21 @@ def read_fitted_file(path: "Path") -> Fitted:
             "those of the quantizers here"
         )
     try:
-        model = ModelInfo(**_json(path, metadata, "model", dict))
-        calibration = tuple(
-            SequenceInfo(**{**entry, "passages": tuple(entry["passages"])})
-            for entry in _json(path, metadata, "calibration", list)
-        )
-    except (TypeError, KeyError) as error:
+        named = _json(path, metadata, "model", dict)
+        if "config_sha256" not in named:
+            raise FileFormatError(
+                f"{path}: written by an earlier version, which names its model by the weights alone and its texts by "
+                "whole lines: nobody can tell whether it was fitted to the model and the texts that are meant; fit it "
+                "again"
+            )
+        model = parse_model(named)
+        calibration = tuple(map(parse_sequence, _json(path, metadata, "calibration", list)))
+    except (TypeError, KeyError, ValueError) as error:
         raise FileFormatError(
             f"{path}: the model or the calibration is not as it is written: {error!r}"
         ) from error
     sizes = (model.head_dim, model.num_kv_heads, model.num_layers)
-    if not calibration or any(type(size) is not int or size < 1 for size in sizes):
+    if not calibration or min(sizes) < 1:
         raise FileFormatError(
             f"{path}: sizes {sizes} and {len(calibration)} calibration sequences are not allowed: each at least 1"
         )

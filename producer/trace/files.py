@@ -17,10 +17,11 @@ from producer.errors import FileFormatError, NonFiniteError, SpecError
 from producer.system.files import temporary_beside, write_text
 from producer.system.safetensors_loader import load_safetensors
 from producer.trace.layer import LayerTrace
-from producer.trace.texts import SequenceInfo
+from producer.trace.model_info import ModelInfo, parse_model
+from producer.trace.texts import SequenceInfo, parse_sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -31,41 +32,17 @@ __all__ = [
     "FORMAT",
     "ModelInfo",
     "Trace",
+    "file_bytes",
+    "has_sequence",
     "read_trace",
     "write_arrays",
     "write_manifest",
     "write_token_ids",
 ]
 
-FORMAT = "kvint2eval-trace-v1"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """The model of a trace.
-
-    Attributes
-    ----------
-    name : str
-        File or folder of the model, without its path.
-    architecture : str
-        Its class.
-    weights_sha256 : str
-        SHA-256 of the weight file, or of the digests of several ones in the order of their names.
-    num_layers, num_heads, num_kv_heads, head_dim, hidden_size : int
-    scaling : float
-        What scores are multiplied by.
-    """
-
-    name: str
-    architecture: str
-    weights_sha256: str
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    hidden_size: int
-    scaling: float
+FORMAT = "kvint2eval-trace-v2"
+# Its models are named by their weights alone, its texts by whole lines.
+_EARLIER = "kvint2eval-trace-v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +102,7 @@ class Trace:
                     f"{self.folder}: layer {layer_idx}: {name} of shape {arrays[name].shape} is not allowed: {shape}"
                 )
         try:
-            return LayerTrace(layer_idx=layer_idx, scaling=model.scaling, **arrays)
+            return LayerTrace(layer_idx=layer_idx, scaling=model.scaling_of(layer_idx), **arrays)
         except (SpecError, NonFiniteError) as error:
             raise FileFormatError(f"{self.folder}: {error}") from error
 
@@ -185,6 +162,13 @@ def _read_arrays(path: "Path", names: tuple[str, ...]) -> "dict[str, Float32Arra
     return found
 
 
+def file_bytes(model: ModelInfo, tokens: "Sequence[int]") -> int:
+    """Return the size of the files of a trace in bytes, but for their headers, from the tokens of its sequences."""
+    heads = model.num_heads + 2 * model.num_kv_heads
+    each = heads * sum(tokens) + model.num_heads * model.hidden_size
+    return 4 * model.num_layers * each * model.head_dim + 4 * sum(tokens)
+
+
 def write_arrays(
     folder: "Path", layer_idx: int, sequence: int | None, arrays: "Mapping[str, Float32Array]"
 ) -> None:
@@ -194,6 +178,13 @@ def write_arrays(
         load_safetensors("traces need").numpy.save_file(
             {key: np.ascontiguousarray(value) for key, value in arrays.items()}, temporary
         )
+
+
+def has_sequence(folder: "Path", model: ModelInfo, sequence: int) -> bool:
+    """Return whether the files of a sequence and the output weights are there."""
+    layers = range(model.num_layers)
+    names = [_token_file(sequence), *(_sequence_file(layer_idx, sequence) for layer_idx in layers)]
+    return all((folder / name).is_file() for name in names + [_layer_file(layer_idx) for layer_idx in layers])
 
 
 def write_token_ids(folder: "Path", sequence: int, token_ids: "npt.NDArray[np.int32]") -> None:
@@ -226,12 +217,15 @@ def read_trace(folder: "Path") -> Trace:
     path = folder / "trace.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] == _EARLIER:
+            raise FileFormatError(
+                f"{path}: a trace of an earlier version, which names its model by the weights alone and its texts by "
+                "whole lines: nobody can tell whether it is of the model and the texts that are meant; capture it again"
+            )
         if content["format"] != FORMAT:
             raise FileFormatError(f"{path}: format {content['format']!r} is not allowed: {FORMAT}")
-        model = ModelInfo(**content["model"])
-        sequences = tuple(
-            SequenceInfo(**{**entry, "passages": tuple(entry["passages"])}) for entry in content["sequences"]
-        )
+        model = parse_model(content["model"])
+        sequences = tuple(map(parse_sequence, content["sequences"]))
         verification = {str(name): float(value) for name, value in content["verification"].items()}
     except OSError as error:
         raise FileFormatError(
@@ -240,8 +234,12 @@ def read_trace(folder: "Path") -> Trace:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileFormatError(f"{path}: not a manifest of {FORMAT}: {error!r}") from error
     sizes = (model.num_layers, model.num_heads, model.num_kv_heads, model.head_dim, model.hidden_size)
-    if not sequences or any(type(size) is not int or size < 1 for size in sizes):
+    if not sequences or min(sizes) < 1:
         raise FileFormatError(
             f"{path}: sizes {sizes} and {len(sequences)} sequences are not allowed: each at least 1"
+        )
+    if model.layer_scaling and len(model.layer_scaling) != model.num_layers:
+        raise FileFormatError(
+            f"{path}: {len(model.layer_scaling)} scalings are not allowed: one for each of {model.num_layers} layers"
         )
     return Trace(folder, model, sequences, verification)

@@ -1,40 +1,59 @@
 """A language model of `transformers` whose attention is ours: recorded, or reading a quantized cache.
 
 The attention function masks causally by itself, and a mask function of the same name is registered with it: without
-one, `transformers` hands a custom function no mask at all and the model looks ahead.
+one, `transformers` hands a custom function no mask at all and the model looks ahead. The mask that the model asks for
+is evaluated for every sequence: a layer that leaves out earlier tokens, as those with windows do, is refused.
 """
 
 import contextlib
-import hashlib
-import os
-import warnings
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from producer.errors import ExtraMissingError, SpecError
-from producer.trace.files import ModelInfo
+from producer.errors import ProducerError, SpecError
+from producer.trace.layers import attention_modules, body, decoder_layers, output_projection
+from producer.trace.libraries import libraries
+from producer.trace.masks import MaskRegister, causal_attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+    from producer.trace.model_info import ModelInfo
 
 __all__ = [
     "AttentionHook",
     "LoadedModel",
     "causal_attention",
-    "load_model",
     "logits_of",
+    "negative_log_likelihoods",
+    "output_projections",
     "output_weights",
     "run_hidden",
+    "run_model",
+    "to_numpy",
     "use_attention",
-    "weights_digest",
 ]
 
 _NAME = "kvint2eval"
-_READ_BYTES = 1 << 20
-#: What a model may pass to its attention that ours would have to know of.
-_UNSUPPORTED = ("sliding_window", "softcap", "s_aux")
-_LOGIT_BOUND = 1e-4
+#: What a model may hand its attention that changes no number: places, and what it returns besides.
+_HARMLESS = frozenset(
+    {
+        "cache_position",
+        "dropout",
+        "is_causal",
+        "logits_to_keep",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "position_ids",
+        "return_dict",
+        "sliding_window",
+        "use_cache",
+    }
+)
+_WORDS = {"softcap": "a soft cap on its scores", "s_aux": "learned sinks"}
+# Of the head's product of one row, which may be summed in another order.
+_LOGIT_BOUND = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 
 class AttentionHook(Protocol):
@@ -47,7 +66,7 @@ class AttentionHook(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in float32 with its tokenizer.
+    """A model with its tokenizer.
 
     Attributes
     ----------
@@ -58,156 +77,113 @@ class LoadedModel:
 
     model: Any
     tokenizer: Any
-    info: ModelInfo
+    info: "ModelInfo"
 
 
-def _libraries() -> tuple[Any, Any]:
-    """Return torch and transformers, offline."""
-    # A model is a file of the user's; nothing is looked up elsewhere.
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TQDM_DISABLE", "1")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import torch  # noqa: PLC0415 - an extra, and slow to import
-            import transformers  # noqa: PLC0415
-    except ImportError as error:
-        raise ExtraMissingError(
-            "models need torch and transformers: pip install 'kvint2eval[trace]'"
-        ) from error
-    return torch, transformers
-
-
-def load_model(path: "Path") -> LoadedModel:
-    """Return a Llama-, Qwen- or Phi-style model from a folder, or from a GGUF file.
-
-    Raises
-    ------
-    SpecError
-        If the path holds no model that can be loaded, or one whose attention is not known here.
-    ExtraMissingError
-        If torch or transformers is not installed.
-    """
-    torch, transformers = _libraries()
-    if not path.exists():
-        raise SpecError(f"model {path} is not allowed: there is no such file or folder")
-    source, options = (path.parent, {"gguf_file": path.name}) if path.is_file() else (path, {})
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
-            model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **options)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise SpecError(f"model {path} cannot be loaded: {error}") from error
-    model.eval()
-    attention = _attention_modules(model)
-    if not attention:
-        raise SpecError(
-            f"model {path} of class {type(model).__name__} is not allowed: no layer has self_attn.o_proj"
-        )
-    config = model.config
-    num_heads = int(config.num_attention_heads)
-    info = ModelInfo(
-        name=path.name,
-        architecture=type(model).__name__,
-        weights_sha256=weights_digest(path),
-        num_layers=len(attention),
-        num_heads=num_heads,
-        num_kv_heads=int(getattr(config, "num_key_value_heads", None) or num_heads),
-        head_dim=int(attention[0].head_dim),
-        hidden_size=int(config.hidden_size),
-        scaling=float(attention[0].scaling),
-    )
-    return LoadedModel(model, tokenizer, info)
-
-
-def weights_digest(path: "Path") -> str:
-    """Return the SHA-256 of the weight file, or of the digests of several, in the order of their names."""
-    files = [path] if path.is_file() else sorted(path.glob("*.safetensors")) or sorted(path.glob("*.bin"))
-    digests = []
-    for file in files:
-        digest = hashlib.sha256()
-        with file.open("rb") as stream:
-            while chunk := stream.read(_READ_BYTES):
-                digest.update(chunk)
-        digests.append(digest.hexdigest())
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
-def _attention_modules(model: Any) -> list[Any]:
-    """Return the attention modules in the order of the layers: those with an output projection of ours to read."""
-    layers = getattr(getattr(model, "model", None), "layers", [])
-    modules = [getattr(layer, "self_attn", None) for layer in layers]
-    return modules if all(_output_projection(module) is not None for module in modules) else []
-
-
-def _output_projection(module: Any) -> Any:
-    """Return the linear layer of W_O: `o_proj` in Llama and Qwen, and in Phi from 3 on; `dense` in Phi before."""
-    return getattr(module, "o_proj", None) or getattr(module, "dense", None)
+def to_numpy(values: Any) -> Any:
+    """Return a tensor of any float type and device as NumPy float32."""
+    return values.detach().float().cpu().numpy()
 
 
 def output_projections(loaded: LoadedModel) -> list[Any]:
     """Return the linear layers of W_O in the order of the layers."""
-    return [_output_projection(module) for module in _attention_modules(loaded.model)]
+    return [output_projection(module) for module in attention_modules(loaded.model)]
 
 
 def output_weights(loaded: LoadedModel, layer_idx: int) -> Any:
     """Return W_O of a layer by query head, NumPy float32, shape (num_heads, head_dim, hidden_size)."""
-    weight = output_projections(loaded)[layer_idx].weight.detach().numpy()
+    weight = to_numpy(output_projections(loaded)[layer_idx].weight)
     info = loaded.info
     return weight.T.reshape(info.num_heads, info.head_dim, weight.shape[0]).copy()
 
 
+def _words_of(name: str, value: Any) -> str:
+    shown = f" ({value:g})" if isinstance(value, int | float) else ""
+    return f"{_WORDS.get(name, name)}{shown}"
+
+
 @contextlib.contextmanager
-def use_attention(loaded: LoadedModel, hook: AttentionHook) -> "Iterator[None]":
+def use_attention(model: Any, hook: AttentionHook, tokens: int | None = None) -> "Iterator[None]":
     """Let a model attend by `hook` while the block runs; one sequence at a time, no padding, no cache.
+
+    Parameters
+    ----------
+    model : LoadedModel, or a model of `transformers`
+    hook : AttentionHook
+    tokens : int, optional
+        Length for which masks are evaluated; that of the sequence by default.
 
     Raises
     ------
     SpecError
-        While the model runs, if it asks its attention for something that is not known here: a sliding window that
-        ends within the sequence, a soft cap on scores, learned sinks, or several sequences.
+        While the model runs, if a layer asks its attention for something that is not known here: a mask that leaves out
+        earlier tokens or reads later ones, a soft cap on scores, learned sinks, dropout, several sequences, or anything
+        else that is no mask, scaling or place.
     """
-    _, transformers = _libraries()
+    _, transformers = libraries()
+    model = model.model if isinstance(model, LoadedModel) else model
+    places = {id(module): index for index, module in enumerate(attention_modules(model))}
+    masks = MaskRegister(tokens)
 
     def attend(
         module: Any,
         query: Any,
         key: Any,
         value: Any,
-        _mask: Any,
+        attention_mask: Any = None,
         scaling: float | None = None,
         **options: Any,
     ) -> tuple[Any, None]:
-        for name in _UNSUPPORTED:
-            asked = options.get(name)
-            if asked is not None and not (name == "sliding_window" and asked >= key.shape[2]):
+        where = f"layer {places.get(id(module), '?')} ({type(module).__name__})"
+        if id(module) not in places:
+            raise SpecError(f"{where}: attention outside the layers of the model is not known here")
+        for name, asked in options.items():
+            is_off = asked is None or (name == "dropout" and asked == 0)
+            if not is_off and (name not in _HARMLESS or name == "dropout"):
                 raise SpecError(
-                    f"{loaded.info.architecture} asks its attention for {name}, which is not known here"
+                    f"{where} asks its attention for {_words_of(name, asked)}, which is not known here"
                 )
         if query.shape[0] != 1 or query.shape[2] != key.shape[2]:
-            raise SpecError(f"queries {tuple(query.shape)} are not allowed: one whole sequence at a time")
-        scale = module.scaling if scaling is None else scaling
-        return hook(module.layer_idx, query, key, value, scale).transpose(1, 2).contiguous(), None
+            raise SpecError(
+                f"{where}: queries {tuple(query.shape)} are not allowed: one whole sequence at a time"
+            )
+        if options.get("is_causal", getattr(module, "is_causal", True)) is False and attention_mask is None:
+            raise SpecError(f"{where} reads later tokens: its attention is not causal")
+        masks.require_causal(attention_mask, query.shape[2], where)
+        scale = getattr(module, "scaling", None) if scaling is None else scaling
+        scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
+        return hook(places[id(module)], query, key, value, scale).transpose(1, 2).contiguous(), None
 
     transformers.AttentionInterface.register(_NAME, attend)
-    transformers.AttentionMaskInterface.register(_NAME, lambda *_a, **_k: None)
-    before = loaded.model.config._attn_implementation  # noqa: SLF001 - there is no public name for it
-    loaded.model.set_attn_implementation(_NAME)
+    transformers.AttentionMaskInterface.register(_NAME, masks)
+    before = model.config._attn_implementation  # noqa: SLF001 - there is no public name for it
+    model.set_attn_implementation(_NAME)
     try:
         yield
     finally:
-        loaded.model.set_attn_implementation(before)
+        model.set_attn_implementation(before)
 
 
-def causal_attention(q: Any, k: Any, v: Any, scaling: float) -> Any:
-    """Return causal attention as torch computes it, (1, num_heads, T, head_dim)."""
-    torch, _ = _libraries()
-    return torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, is_causal=True, scale=scaling, enable_gqa=True
-    )
+def run_model(model: Any, token_ids: Any, **options: Any) -> Any:
+    """Return what a model of `transformers` gives for a sequence, int, shape (tokens,), on the model's device.
+
+    Raises
+    ------
+    SpecError
+        If it cannot be run, for example on more tokens than it has learned positions, or than memory holds.
+    """
+    torch, _ = libraries()
+    ids = torch.from_numpy(token_ids.astype("int64"))[None].to(model.device)
+    try:
+        with torch.no_grad():
+            return model(input_ids=ids, **options)
+    except (RuntimeError, IndexError, ValueError, TypeError, AttributeError, KeyError) as error:
+        if isinstance(error, ProducerError):
+            raise
+        detail = " ".join(str(error).split())[:300]
+        raise SpecError(
+            f"{type(model).__name__} cannot be run on {len(token_ids)} tokens: {type(error).__name__}: {detail}"
+        ) from error
 
 
 def run_hidden(loaded: LoadedModel, token_ids: Any, observe: "Callable[[int, Any], None]") -> Any:
@@ -223,53 +199,84 @@ def run_hidden(loaded: LoadedModel, token_ids: Any, observe: "Callable[[int, Any
 
     Returns
     -------
-    torch float32, shape (tokens, hidden_size)
+    torch float, shape (tokens, hidden_size)
         What the head makes logits of.
 
     Raises
     ------
     SpecError
-        If the head's logits at the last position are not the model's own: it does something after the head.
+        If a layer gives no residual stream of one row a token, or the logits made of the hidden states are not the
+        model's own.
     """
-    torch, _ = _libraries()
     final: list[Any] = []
+    count = len(token_ids)
 
     def watch(layer_idx: int) -> Any:
-        def keep(_module: Any, _inputs: Any, output: Any) -> None:
+        def keep(module: Any, _inputs: Any, output: Any) -> None:
             states = output[0] if isinstance(output, tuple) else output
-            observe(layer_idx, states.reshape(states.shape[-2:]).numpy())
+            if tuple(states.shape[:-1]) not in ((1, count), (count,)):
+                raise SpecError(
+                    f"layer {layer_idx} ({type(module).__name__}) gives hidden states of shape {tuple(states.shape)}: "
+                    f"a residual stream of one row for each of {count} tokens is needed"
+                )
+            observe(layer_idx, to_numpy(states.reshape(count, -1)))
 
         return keep
 
-    body = loaded.model.model
-    handles = [layer.register_forward_hook(watch(index)) for index, layer in enumerate(body.layers)]
-    handles.append(body.register_forward_hook(lambda _m, _i, output: final.append(output[0][0])))
+    layers = enumerate(decoder_layers(loaded.model))
+    handles = [layer.register_forward_hook(watch(index)) for index, layer in layers]
+    handles.append(
+        body(loaded.model).register_forward_hook(lambda _m, _i, output: final.append(output[0][0]))
+    )
     try:
-        with torch.no_grad():
-            ids = torch.from_numpy(token_ids.astype("int64"))[None]
-            last = loaded.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[0, -1]
+        last = run_model(loaded.model, token_ids, use_cache=False, logits_to_keep=1).logits[0, -1]
     finally:
         for handle in handles:
             handle.remove()
-    ours = logits_of(loaded, final[0][-1:])[0]
-    # Rounding alone: the product of one row may be summed in another order.
-    if not abs(ours - last.numpy()).max() <= _LOGIT_BOUND * abs(ours).max():
-        raise SpecError(f"{loaded.info.architecture} changes what its head gives, which is not known here")
+    ours, own = logits_of(loaded, final[0][-1:])[0], to_numpy(last)
+    if not abs(ours - own).max() <= _LOGIT_BOUND[loaded.info.dtype] * abs(own).max():
+        raise SpecError(f"{loaded.info.architecture} makes other logits of its hidden states than it should")
     return final[0]
 
 
 def logits_of(loaded: LoadedModel, hidden: Any) -> Any:
-    """Return the head's logits, NumPy float32, (positions, vocabulary), of hidden states of `run_hidden`."""
-    torch, _ = _libraries()
-    with torch.no_grad():
-        return loaded.model.get_output_embeddings()(hidden).numpy()
+    """Return the model's logits, NumPy float32, (positions, vocabulary), of hidden states of `run_hidden`.
+
+    The model itself makes them, from states that stand in for those of its layers, so that whatever it does behind its
+    head, such as scaling logits or capping them, is done.
+    """
+    torch, transformers = libraries()
+    model = loaded.model
+    inner = body(model)
+    output = _stand_in(transformers.modeling_outputs.BaseModelOutputWithPast)(last_hidden_state=hidden[None])
+    ids = torch.zeros((1, hidden.shape[0]), dtype=torch.long, device=hidden.device)
+    before = inner.__dict__.get("forward")
+    inner.forward = lambda *_args, **_options: output
+    try:
+        with torch.no_grad():
+            return to_numpy(model(input_ids=ids, use_cache=False).logits[0])
+    finally:
+        if before is None:
+            del inner.forward
+        else:
+            inner.forward = before
+
+
+@functools.cache
+def _stand_in(output: Any) -> Any:
+    """Return a kind of output that has hidden states, and None for all else that a model may look for in it."""
+
+    def missing(_self: Any, name: str) -> None:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+    return type("HiddenStates", (output,), {"__getattr__": missing})
 
 
 def negative_log_likelihoods(loaded: LoadedModel, token_ids: Any, first: int = 1) -> Any:
     """Return -log p of tokens `first` … of a sequence, each given those before it, NumPy float64."""
-    torch, _ = _libraries()
-    ids = torch.from_numpy(token_ids.astype("int64"))[None]
-    with torch.no_grad():
-        logits = loaded.model(input_ids=ids, use_cache=False).logits[0, first - 1 : -1]
-        loss = torch.nn.functional.cross_entropy(logits, ids[0, first:], reduction="none")
-    return loss.double().numpy()
+    torch, _ = libraries()
+    logits = run_model(loaded.model, token_ids, use_cache=False).logits[0, first - 1 : -1]
+    ids = torch.from_numpy(token_ids.astype("int64")).to(logits.device)
+    loss = torch.nn.functional.cross_entropy(logits.float(), ids[first:], reduction="none")
+    return loss.double().cpu().numpy()

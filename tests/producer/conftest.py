@@ -19,6 +19,7 @@ def _need(name):
 def transformers():
     """The library, offline."""
     os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["TQDM_DISABLE"] = "1"
     for name in ("torch", "transformers"):
         _need(name)
     import transformers  # noqa: PLC0415 - an extra, and slow to import
@@ -36,6 +37,6 @@ def smollm2_path(transformers):  # noqa: ARG001 - the libraries first
 @pytest.fixture(scope="session")
 def smollm2(smollm2_path):
     """SmolLM2-135M-Instruct, loaded once."""
-    from producer.trace.model import load_model  # noqa: PLC0415
+    from producer.trace.loading import load_model  # noqa: PLC0415
 
     return load_model(smollm2_path)

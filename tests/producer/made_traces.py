@@ -22,6 +22,10 @@ INFO = ModelInfo(
     head_dim=32,
     hidden_size=24,
     scaling=32**-0.5,
+    vocab_size=300,
+    config_sha256="ac" * 32,
+    tokenizer_sha256="ad" * 32,
+    versions=("torch 0", "transformers 0"),
 )
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "TraceProtocol",
     "is_arm_of",
     "sequence_id",
+    "sequence_ids",
 ]
 
 #: What of a scheme decides its transforms, beside centring and windows.
@@ -54,7 +55,30 @@ DECODE_REPEATS = 3
 
 def sequence_id(sequence: "SequenceInfo") -> str:
     """Return the id of a sequence in a record: text, first token, tokens, and the queries that are read."""
-    return f"{sequence.name}@{sequence.first_token}+{sequence.tokens}/last{LAST_QUERIES}"
+    return f"{sequence.name}@{_place(sequence)}"
+
+
+def _place(sequence: "SequenceInfo") -> str:
+    return f"{sequence.first_token}+{sequence.tokens}/last{LAST_QUERIES}"
+
+
+def sequence_ids(
+    calibration: "Sequence[SequenceInfo]", evaluation: "Sequence[SequenceInfo]"
+) -> tuple[list[str], list[str]]:
+    """Return the ids of the sequences of two traces in a record.
+
+    Two texts of one name, in whatever folders and traces, are two: their names get the beginning of their digest.
+    """
+    texts: dict[str, set[str]] = {}
+    for sequence in (*calibration, *evaluation):
+        texts.setdefault(sequence.name, set()).add(sequence.text_sha256)
+
+    def named(sequence: "SequenceInfo") -> str:
+        if len(texts[sequence.name]) == 1:
+            return sequence_id(sequence)
+        return f"{sequence.name}#{sequence.text_sha256[:8]}@{_place(sequence)}"
+
+    return [named(sequence) for sequence in calibration], [named(sequence) for sequence in evaluation]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

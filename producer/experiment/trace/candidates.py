@@ -21,6 +21,7 @@ from producer.scheme.own_scheme import OwnScheme, content_of
 from producer.scheme.registry import SCHEMES
 from producer.trace.files import Trace
 from producer.trace.oscar_dump import DumpTrace, dump_sha256
+from producer.trace.texts import PASSAGE_FIELDS
 from producer.transform.covariance import covariance
 from producer.transform.dense import closed_form
 from producer.transform.hadamard_matrix import has_hadamard_matrix
@@ -154,7 +155,7 @@ def fit_candidates(candidates: "Sequence[Candidate]", layer_idx: int) -> list[Fi
 
 def without_passages(sequence: "SequenceInfo") -> dict[str, Any]:
     """Return a sequence as JSON without its passages: their digests are for the check of overlap alone."""
-    return {name: value for name, value in asdict(sequence).items() if name != "passages"}
+    return {name: value for name, value in asdict(sequence).items() if name not in PASSAGE_FIELDS}
 
 
 def _is_free(scheme: "Scheme") -> bool:

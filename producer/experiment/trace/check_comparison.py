@@ -277,6 +277,19 @@ def _differences(
         yield ComparisonFinding(where, found, expected)
 
 
+#: Members of a model and of a sequence that comparisons of earlier versions lack.
+_ADDED = frozenset(
+    {
+        "config_sha256",
+        "dtype",
+        "layer_scaling",
+        "special_tokens",
+        "tokenizer_sha256",
+        "versions",
+        "vocab_size",
+    }
+)
+
 #: Members of a scheme that are figures or follow from them; all others say what was run.
 _FIGURES = ("figures", "runs", "summary")
 
@@ -318,6 +331,7 @@ def _against(
     def exactly(_: str) -> float:
         return 0.0
 
+    fresh = _as_of(json.loads(json.dumps(fresh)), published)
     same = ("format", "last_queries", "queries_per_sum", "model", "evaluation", "rivals")
     for name in same:
         yield from _differences(f"/{name}", published[name], fresh[name], exactly)
@@ -338,9 +352,23 @@ def _said(scheme: dict[str, Any]) -> dict[str, Any]:
     return {**ADDED_FIELDS, **{key: value for key, value in scheme.items() if key not in _FIGURES}}
 
 
+def _as_of(fresh: Any, published: Any) -> Any:
+    """Return JSON values without the members of models and sequences that an earlier version did not write."""
+    if isinstance(fresh, dict) and isinstance(published, dict):
+        return {
+            name: _as_of(value, published.get(name))
+            for name, value in fresh.items()
+            if name in published or name not in _ADDED
+        }
+    if isinstance(fresh, list) and isinstance(published, list) and len(fresh) == len(published):
+        return [_as_of(*pair) for pair in zip(fresh, published, strict=True)]
+    return fresh
+
+
 def _scheme_against(
     where: str, fresh: dict[str, Any], published: dict[str, Any], tolerance: float
 ) -> "Iterator[ComparisonFinding]":
+    fresh = _as_of(fresh, published)
     said, ours = _said(published), _said(fresh)
     if "construction" not in said["source"]:
         # It came after comparisons had been published, and says nothing against those that lack it.

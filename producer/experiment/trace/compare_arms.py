@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from producer.errors import SpecError
-from producer.experiment.trace.arm_protocol import DECODE_REPEATS, DECODE_WARMUP, sequence_id
+from producer.experiment.trace.arm_protocol import DECODE_REPEATS, DECODE_WARMUP, sequence_ids
 from producer.experiment.trace.output_error import OutputErrors, last_outputs
 from producer.numerics.contract_bootstrap import MAX_TRIALS
 from producer.numerics.nmse import TrialErrors, nmse_of_sums
@@ -21,6 +21,7 @@ from producer.scheme.fit import fit_layer
 from producer.scheme.stored_cache import StoredCache, store_cache
 from producer.system.processes import fork_map
 from producer.trace.layer import LAST_QUERIES
+from producer.trace.model_info import require_same_model
 from producer.trace.texts import require_disjoint
 from producer.transform.centring import center_keys
 
@@ -222,18 +223,14 @@ def _add_trial(trials: TrialErrors, errors: "HeadErrors") -> None:
 
 def _require(protocol: "TraceProtocol", calibration: "Trace", evaluation: "Trace") -> None:
     """Raise `SpecError` unless two traces can be compared in a record."""
-    for trace in (calibration, evaluation):
-        ids = [sequence_id(sequence) for sequence in trace.sequences]
+    named = sequence_ids(calibration.sequences, evaluation.sequences)
+    for trace, ids in zip((calibration, evaluation), named, strict=True):
         if len(set(ids)) != len(ids):
             twice = next(one for one in ids if ids.count(one) > 1)
             raise SpecError(
                 f"{trace.folder}: two sequences {twice!r} are not allowed: a record names each once"
             )
-    if calibration.model != evaluation.model:
-        raise SpecError(
-            f"calibration of {calibration.model.name!r} ({calibration.model.weights_sha256[:12]}) and evaluation of "
-            f"{evaluation.model.name!r} ({evaluation.model.weights_sha256[:12]}) are not allowed: one model"
-        )
+    require_same_model(evaluation.model, calibration.model, f"calibration {calibration.folder}")
     require_disjoint(calibration.sequences, evaluation.sequences)
     if len(evaluation.sequences) > MAX_TRIALS:
         raise SpecError(

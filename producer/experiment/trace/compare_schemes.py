@@ -231,6 +231,7 @@ def compare_schemes(
     processes: int,
     progress: "Progress",
     rivals: "Sequence[str]" = (),
+    overlap: float = 0.0,
 ) -> SchemeComparison:
     """Return the errors of schemes on a trace.
 
@@ -245,6 +246,8 @@ def compare_schemes(
     progress : Progress
     rivals : sequence of str
         Candidates that every one is compared with, besides the baseline.
+    overlap : float
+        Largest share of an evaluation sequence that a candidate may have seen (`require_disjoint`).
 
     Raises
     ------
@@ -262,7 +265,7 @@ def compare_schemes(
         if name not in names:
             raise SpecError(f"rival {name!r} is not allowed: one of {', '.join(names)}")
     for candidate in candidates:
-        require_disjoint(candidate.sequences, evaluation.sequences)
+        require_disjoint(candidate.sequences, evaluation.sequences, overlap)
         shortest = candidate.scheme.sink + candidate.scheme.recent + LAST_QUERIES
         for sequence in evaluation.sequences:
             if sequence.tokens < shortest:

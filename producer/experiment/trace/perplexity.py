@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from producer.errors import SpecError
-from producer.trace.model import LoadedModel, logits_of, run_hidden, use_attention
+from producer.trace.model import LoadedModel, logits_of, run_hidden, to_numpy, use_attention
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -85,7 +85,7 @@ def windowed_attention(
     import torch  # noqa: PLC0415 - an extra
 
     length = q.shape[2]
-    places = torch.arange(length)
+    places = torch.arange(length, device=q.device)
     parts = []
     for first in range(0, length, _CHUNK):
         end = min(first + _CHUNK, length)
@@ -102,7 +102,7 @@ def windowed_attention(
             for own, other in zip(exact, quantized, strict=True)
         )
         columns = torch.cat([places[start:stop] for start, stop in spans])
-        is_quantized = torch.zeros(columns.shape, dtype=torch.bool)
+        is_quantized = torch.zeros(columns.shape, dtype=torch.bool, device=q.device)
         is_quantized[spans[0][1] : columns.shape[0] - (end - near)] = True
         rows = places[first:end, None]
         is_read = (columns < sink) | ((columns > rows - recent) != is_quantized)
@@ -147,8 +147,23 @@ class ModelReference:
             self._log_p[place] = part
         self._likelihood = float(self._of_targets(self._log_p).mean())
 
-    def errors(self, fitted: "Sequence[FittedLayer] | Mapping[int, FittedLayer]") -> ModelErrors:
+    @property
+    def perplexity(self) -> float:
+        """Over the scored tokens, without quantization."""
+        return math.exp(-self._likelihood)
+
+    def errors(
+        self,
+        fitted: "Sequence[FittedLayer] | Mapping[int, FittedLayer]",
+        passed: "Callable[[int], None] | None" = None,
+    ) -> ModelErrors:
         """Return what a scheme, fitted to all layers, does to the model on this sequence.
+
+        Parameters
+        ----------
+        fitted : sequence, or mapping of int, to FittedLayer
+        passed : callable, optional
+            Is told the index of each layer that the run has passed.
 
         Raises
         ------
@@ -166,6 +181,8 @@ class ModelReference:
         def compare(layer_idx: int, states: "Float32Array") -> None:
             difference = np.square(states - self._layers[layer_idx], dtype=np.float64).sum()
             residual[layer_idx] = difference / self._norms[layer_idx]
+            if passed is not None:
+                passed(layer_idx)
 
         with use_attention(self._loaded, _attention_of(fitted)):
             final = run_hidden(self._loaded, self._ids, compare)
@@ -177,7 +194,7 @@ class ModelReference:
             agreements.append(log_p.argmax(axis=1) == log_q.argmax(axis=1))
         return ModelErrors(
             perplexity=math.exp(-np.concatenate(likelihoods).mean()),
-            reference_perplexity=math.exp(-self._likelihood),
+            reference_perplexity=self.perplexity,
             divergence=float(np.concatenate(divergences).mean()),
             top1_agreement=float(np.concatenate(agreements).mean()),
             residual=residual,
@@ -210,8 +227,8 @@ def _attention_of(fitted: Any) -> Any:
         import torch  # noqa: PLC0415 - an extra
 
         layer = fitted[layer_idx]
-        keys, values = layer.quantize_all(k[0].numpy(), v[0].numpy())
-        quantized = torch.from_numpy(keys)[None], torch.from_numpy(values)[None]
+        keys, values = layer.quantize_all(to_numpy(k[0]), to_numpy(v[0]))
+        quantized = torch.from_numpy(keys)[None].to(k), torch.from_numpy(values)[None].to(v)
         if torch.equal(quantized[0], k) and torch.equal(quantized[1], v):
             raise SpecError(f"layer {layer_idx}: the quantized cache is the exact one: nothing was quantized")
         scheme = layer.scheme

@@ -1,12 +1,14 @@
 """State of a long evaluation: finished model runs in JSON Lines, from which an interrupted one continues.
 
 Every line is one scheme on one sequence. It is found again by a digest of all that its figures depend on: the model's
-weights, the token ids, the first scored token, the fitted layers, and the fingerprints of the quantizers.
+weights, configuration, tokenizer, dtype, versions and device, the token ids, the first scored token, the fitted layers,
+and the fingerprints of the quantizers.
 """
 
 import hashlib
 import json
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,20 +25,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from producer.scheme.fitted_layer import FittedLayer
+    from producer.trace.model_info import ModelInfo
 
 __all__ = ["RunState", "key_of_run"]
 
-_FORMAT = "kvint2eval-model-run-v1"
+_FORMAT = "kvint2eval-model-run-v2"
+# Its runs are found by the model's weights alone.
+_EARLIER = "kvint2eval-model-run-v1"
 
 
 def key_of_run(
-    weights_sha256: str, token_ids_sha256: str, first: int, layers: "Sequence[FittedLayer]"
+    model: "ModelInfo", device: str, token_ids_sha256: str, first: int, layers: "Sequence[FittedLayer]"
 ) -> str:
-    """Return the digest by which a run is found again."""
+    """Return the digest by which a run is found again; the name of the model's file or folder is no part of it."""
     scheme = layers[0].scheme
     quantizers = [fingerprint(get_dialect(name)) for name in (scheme.key_dialect, scheme.value_dialect)]
-    parts = [_FORMAT, weights_sha256, token_ids_sha256, first, digest_of_layers(layers), quantizers]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    identity = asdict(model) | {"name": "", "device": device.partition(":")[0]}
+    parts = [_FORMAT, identity, token_ids_sha256, first, digest_of_layers(layers), quantizers]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class RunState:
@@ -64,6 +70,11 @@ class RunState:
         for number, line in enumerate(whole.splitlines(), 1):
             try:
                 entry = json.loads(line)
+                if entry["format"] == _EARLIER:
+                    raise FileFormatError(
+                        f"{path}: runs of an earlier version, which names the model by its weights alone: nobody can "
+                        "tell whether they are of this model; take another file"
+                    )
                 self._runs[str(entry["key"])] = _parse(entry)
             except (ValueError, KeyError, TypeError) as error:
                 raise FileFormatError(f"{path}: line {number} is no run of {_FORMAT}: {error!r}") from error

@@ -10,6 +10,7 @@ from producer.errors import SpecError
 from producer.scheme.optr.problem import prepare_sequence
 from producer.scheme.optr.quantizer import TorchQuantizer
 from producer.scheme.optr.torch_loader import load_torch
+from producer.trace.model_info import require_same_model
 from producer.transform.dense import DenseRotation
 
 if TYPE_CHECKING:
@@ -131,10 +132,7 @@ def _require_transform(
 
 def _require_other_tokens(training: "Trace", held_out: "Trace") -> None:
     """Raise unless two traces are of one model, and of different tokens."""
-    if held_out.model != training.model:
-        raise SpecError(
-            f"held-out trace of {held_out.model} is not allowed: the training trace is of {training.model}"
-        )
+    require_same_model(training.model, held_out.model, f"held-out trace {held_out.folder}")
     for one in training.sequences:
         for other in held_out.sequences:
             if _share_tokens(one, other):
@@ -147,8 +145,8 @@ def _share_tokens(one: "SequenceInfo", other: "SequenceInfo") -> bool:
     """Return whether two sequences are cut from the same place of a text, or are the same."""
     return one.token_ids_sha256 == other.token_ids_sha256 or (
         one.text_sha256 == other.text_sha256
-        and one.first_token < other.first_token + other.tokens
-        and other.first_token < one.first_token + one.tokens
+        and one.first_token < other.end_token
+        and other.first_token < one.end_token
     )
 
 

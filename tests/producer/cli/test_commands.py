@@ -308,3 +308,25 @@ def test_the_bar_is_drawn_on_a_terminal_only(capsys, monkeypatch):
     err = capsys.readouterr().err
     assert "[############............] rotation 1" in err
     assert err.endswith("\r\033[K")
+
+
+def test_progress_is_a_line_every_half_minute_elsewhere(capsys, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    lines = ProgressBar()
+    quiet = ProgressBar(quiet=True)
+    # From step 10 of 100 on, one step in six seconds: those before were done by an earlier run.
+    for done in range(10, 101):
+        for bar in (lines, quiet):
+            bar(done, 100, f"layer {done}\n")
+        now[0] += 6
+    shown = capsys.readouterr().err.splitlines()
+    assert len(shown) == 18
+    assert shown[0] == "kvint2eval-producer: 15 of 100 done, about 8.5 min left; next: layer 15\\n"
+    assert shown[-1] == "kvint2eval-producer: 100 of 100 done; next: layer 100\\n"
+
+
+def test_quiet_silences_a_terminal_too(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    ProgressBar(quiet=True)(1, 2, "layer 1")
+    assert capsys.readouterr().err == ""

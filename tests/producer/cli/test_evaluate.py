@@ -1,7 +1,9 @@
 """`evaluate` with fitted files, against a published output, and `check`: what a changed figure does."""
 
 import copy
+import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -90,7 +92,7 @@ def test_a_rival_is_compared_text_by_text(content):
 def test_an_evaluation_text_that_a_file_was_fitted_to_is_refused(folder, capsys):
     command = ["evaluate", "--trace", str(folder / "calibration"), "--fitted", f"{folder}/oscar.safetensors"]
     assert main(command) == 2
-    assert "contaminated: calibration text 'calibration-0.txt'" in capsys.readouterr().err
+    assert "contaminated: evaluation text 'calibration-0.txt'" in capsys.readouterr().err
 
 
 def test_names_are_unique_and_a_scheme_needs_its_calibration(folder, capsys):
@@ -200,6 +202,23 @@ def test_a_fresh_comparison_is_held_against_a_published_one(folder, content, tmp
     assert main([*command, "--against", str(path), "--tolerance", "0.5"]) == 0
 
 
+def test_a_published_comparison_of_an_earlier_version_is_compared_by_what_it_says(content):
+    """Those in testdata/runs hold a model of nine members; one that says another thing differs."""
+    earlier = copy.deepcopy(content)
+    names = ("config_sha256", "dtype", "layer_scaling", "tokenizer_sha256", "versions", "vocab_size")
+    for name in names:
+        del earlier["model"][name]
+    for sequence in (*earlier["evaluation"], *earlier["schemes"][1]["source"]["calibration"]):
+        del sequence["special_tokens"]
+    assert compare_comparisons(content, earlier) == []
+    assert len(earlier["model"]) == 9
+    other = copy.deepcopy(content)
+    other["model"]["config_sha256"] = "other"
+    assert [one.pointer for one in compare_comparisons(content, other)] == ["/model/config_sha256"]
+    del other["model"]["num_heads"]
+    assert "/model/num_heads" in {one.pointer for one in compare_comparisons(content, other)}
+
+
 def test_rounding_is_no_difference_and_another_run_is(content):
     def differing(pointer, by):
         changed = change(copy.deepcopy(content), pointer, by)
@@ -291,7 +310,12 @@ def test_runs_that_are_done_are_read_again(tmp_path):
 def test_a_state_of_something_else_is_refused(tmp_path):
     path = tmp_path / "state.jsonl"
     path.write_text('{"format": "other", "key": "a"}\n')
-    with pytest.raises(FileFormatError, match="line 1 is no run of kvint2eval-model-run-v1"):
+    with pytest.raises(FileFormatError, match="line 1 is no run of kvint2eval-model-run-v2"):
+        RunState(path)
+    path.write_text('{"format": "kvint2eval-model-run-v1", "key": "a"}\n')
+    with pytest.raises(
+        FileFormatError, match="runs of an earlier version, which names the model by its weights"
+    ):
         RunState(path)
 
 
@@ -301,13 +325,92 @@ def test_a_run_is_found_by_all_that_it_depends_on(folder):
         name: [fit_layer(SCHEMES[name], [trace.layer(index, 0)]) for index in range(2)]
         for name in ("oscar", "oscar-centred")
     }
-    keys = {
-        key_of_run("w", "t", 512, fitted["oscar"]),
-        key_of_run("x", "t", 512, fitted["oscar"]),
-        key_of_run("w", "u", 512, fitted["oscar"]),
-        key_of_run("w", "t", 513, fitted["oscar"]),
-        key_of_run("w", "t", 512, fitted["oscar-centred"]),
-        key_of_run("w", "t", 512, fitted["oscar"][::-1]),
-    }
-    assert len(keys) == 6
+    model = made.INFO
+
+    def key(layers=fitted["oscar"], text="t", first=512, device="cpu", **changes):
+        return key_of_run(dataclasses.replace(model, **changes), device, text, first, layers)
+
+    others = [
+        key(weights_sha256="x"),
+        key(config_sha256="x"),
+        key(tokenizer_sha256="x"),
+        key(dtype="bfloat16"),
+        key(versions=("torch 1",)),
+        key(device="cuda"),
+        key(text="u"),
+        key(first=513),
+        key(fitted["oscar-centred"]),
+        key(fitted["oscar"][::-1]),
+    ]
+    assert len({key(), *others}) == 11
+    # The name of a folder is no property of a model, and one GPU is as good as another.
+    assert key(name="another") == key()
+    assert key(device="cuda:1") == key(device="cuda")
     assert digest_of_layers(fitted["oscar"]) == digest_of_layers(dict(enumerate(fitted["oscar"])))
+
+
+def test_what_is_known_before_a_late_refusal_is_kept(folder, tmp_path, monkeypatch, capsys):
+    """The model fails after the schemes were compared: their figures are in the file, and can be checked."""
+    from producer.experiment.trace import model_runs  # noqa: PLC0415
+
+    def late(*_args, **_options):
+        raise SpecError("the model cannot be run")
+
+    monkeypatch.setattr(model_runs, "require_model_of", lambda *_args, **_options: SimpleNamespace(notes=()))
+    monkeypatch.setattr(model_runs, "run_schemes", late)
+    output = tmp_path / "out.json"
+    words = ["evaluate", "--trace", str(folder / "evaluation"), "--scheme", "quarot", "--processes", "1"]
+    words += ["--model", str(folder), "--first-token", "350", "-o", str(output)]
+    assert main(words) == 2
+    assert "the model cannot be run" in capsys.readouterr().err
+    content = json.loads(output.read_text())
+    assert [scheme["name"] for scheme in content["schemes"]] == ["int2", "quarot"]
+    assert all(scheme["runs"] == [] for scheme in content["schemes"])
+    assert main(["check", str(output)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--first-token", "400"], "first scored token 400 is not allowed: 1 … 399"),
+        (["--first-token", "320"], "cache not exercised before token 321"),
+        (["--overlap", "2"], "overlap 2.0 is not allowed: a share, 0 … 1"),
+        (["--dtype", "bfloat16"], "dtype bfloat16 is not allowed: the trace was captured in float32"),
+        (["--device", "abacus"], "device 'abacus' is not allowed: cpu, cuda or cuda:N"),
+    ],
+)
+def test_arguments_of_runs_are_checked_before_the_schemes_are_compared(
+    folder, monkeypatch, capsys, words, message
+):
+    from producer.experiment.trace import compare_schemes  # noqa: PLC0415
+
+    monkeypatch.setattr(compare_schemes, "compare_schemes", None)
+    command = [
+        "evaluate",
+        "--trace",
+        str(folder / "evaluation"),
+        "--scheme",
+        "quarot",
+        "--model",
+        str(folder),
+    ]
+    assert main([*command, "--first-token", "350", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_options_of_runs_need_the_model(folder, capsys):
+    for word in (["--untrained"], ["--dtype", "float32"], ["--device", "cuda"], ["--state", "s"]):
+        assert main(["evaluate", "--trace", str(folder / "evaluation"), *word]) == 2
+        assert f"{word[0]} without --model is not allowed" in capsys.readouterr().err
+
+
+def test_an_overlap_is_printed_and_one_that_is_allowed_is_no_refusal(folder, capsys):
+    words = ["evaluate", "--trace", str(folder / "calibration"), "--calibration", str(folder / "calibration")]
+    words += ["--scheme", "oscar", "--processes", "1"]
+    assert main(words) == 2
+    assert "contaminated" in capsys.readouterr().err
+    assert main([*words, "--overlap", "1"]) == 0
+    assert (
+        "note: largest overlap of a text of the calibration with one of the trace: 100 %"
+        in capsys.readouterr().err
+    )

@@ -302,7 +302,11 @@ def test_traces_that_do_not_fit_are_refused(traces, tmp_path):
     short = made.memory_trace(tmp_path / "short", 0, tokens=383)
     refused("sequence of 383 tokens of 'short-0.txt' is not allowed: 384 at least", calibration, short)
     info = dataclasses.replace(made.INFO, weights_sha256="ef" * 32)
-    refused("are not allowed: one model", calibration, made.memory_trace(tmp_path / "o", 0, info=info))
+    refused(
+        "is of another model: 'made' differs from 'made' in weights",
+        calibration,
+        made.memory_trace(tmp_path / "o", 0, info=info),
+    )
     first, second = evaluation.sequences[:2]
     longer = dataclasses.replace(second, tokens=500)
     refused(

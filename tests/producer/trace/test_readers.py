@@ -114,8 +114,8 @@ def test_a_trace_comes_back(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(format="x"), "format 'x' is not allowed: kvint2eval-trace-v1"),
-        (lambda c: c["model"].pop("head_dim"), "not a manifest of kvint2eval-trace-v1"),
+        (lambda c: c.update(format="x"), "format 'x' is not allowed: kvint2eval-trace-v2"),
+        (lambda c: c["model"].pop("head_dim"), "not a manifest of kvint2eval-trace-v2"),
         (lambda c: c["model"].update(num_layers=0), "each at least 1"),
         (lambda c: c.update(sequences=[]), "0 sequences are not allowed"),
         (lambda c: c.update(sequences=3), "not a manifest"),
@@ -133,6 +133,44 @@ def test_faults_of_a_manifest_are_named(tmp_path, change, message):
     (folder / "trace.json").write_text(json.dumps(content))
     with pytest.raises(FileFormatError, match=message):
         read_trace(folder).layer(0, 0)
+
+
+def test_a_trace_of_an_earlier_version_is_refused(tmp_path):
+    pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
+    folder = made.write_trace(tmp_path / "t", 0)
+    path = folder / "trace.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"format": "kvint2eval-trace-v1"}))
+    with pytest.raises(
+        FileFormatError, match=r"a trace of an earlier version, which names its model .* capture it again"
+    ):
+        read_trace(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["model"].pop("config_sha256"), "KeyError"),
+        (
+            lambda c: c["model"].update(layer_scaling=[0.1]),
+            "1 scalings are not allowed: one for each of 2 layers",
+        ),
+        (lambda c: c["sequences"][0].pop("word_shingles"), "KeyError"),
+        (lambda c: c["sequences"][0].update({"token_shingles": "abc"}), "not a manifest"),
+        (
+            lambda c: c["sequences"][0].update(special_tokens="1"),
+            "special_tokens '1' of a sequence is no int",
+        ),
+    ],
+)
+def test_identity_and_shingles_are_part_of_a_manifest(tmp_path, change, message):
+    pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
+    folder = made.write_trace(tmp_path / "t", 0)
+    content = json.loads((folder / "trace.json").read_text())
+    change(content)
+    (folder / "trace.json").write_text(json.dumps(content))
+    with pytest.raises(FileFormatError, match=message):
+        read_trace(folder)
 
 
 def test_missing_and_wrong_files_are_named(tmp_path):
@@ -161,7 +199,8 @@ def test_one_shared_question_is_contamination():
     fitted = made.sequence("a", 10, passages(f"another prompt, long enough to count\n{question}\n"))
     judged = made.sequence("b", 10, passages("  what is   the airspeed VELOCITY\tof an unladen swallow?\n"))
     with pytest.raises(
-        SpecError, match="contaminated: calibration text 'a' and evaluation text 'b' share 1 passages"
+        SpecError,
+        match=r"contaminated: evaluation text 'b' shares .* 100 % of the lines with calibration text 'a'",
     ):
         require_disjoint([fitted], [judged])
     require_disjoint([fitted], [made.sequence("c", 10, passages("quite another text, of the same length"))])
@@ -175,4 +214,4 @@ def test_the_same_tokens_are_the_same_text():
 def test_short_lines_are_no_passages():
     assert passages("}\n\nreturn 0;\n") == ()
     assert passages("=" * 80 + "\n" + "-- " * 30) == ()
-    assert len(passages("=" * 12 + "123456789012")) == 1
+    assert len(passages("= " * 12 + "a 12345678901 of 3 letters")) == 1

@@ -175,7 +175,7 @@ def test_processes_change_no_figure(traces):
 
 def test_what_would_mislead_is_refused(traces, tmp_path):
     calibration, evaluation = map(read_trace, traces)
-    with pytest.raises(SpecError, match=r"contaminated: calibration text 'evaluation-0.txt'"):
+    with pytest.raises(SpecError, match=r"contaminated: evaluation text 'evaluation-0.txt'"):
         compare(("int2", "oscar"), evaluation, evaluation)
     with pytest.raises(SpecError, match="schemes without int2 are not allowed"):
         compare(("oscar",), calibration, evaluation)

@@ -22,6 +22,8 @@ INFO = ModelInfo(
     head_dim=16,
     hidden_size=24,
     scaling=16**-0.5,
+    config_sha256="ac" * 32,
+    tokenizer_sha256="ad" * 32,
 )
 SCHEME = Scheme(name="made", center_keys=True, sink=4, recent=8)
 QUERIES = 6

@@ -118,8 +118,8 @@ def test_a_start_that_does_not_fit_is_refused(traces):
         fit,
         scheme=dataclasses.replace(made_optr.SCHEME, group_size=5),
     )
-    other = dataclasses.replace(traces[1], model=dataclasses.replace(traces[1].model, name="other"))
-    refuse("the training trace is of", fit, pair=(traces[0], other))
+    other = dataclasses.replace(traces[1], model=dataclasses.replace(traces[1].model, config_sha256="other"))
+    refuse("is of another model", fit, pair=(traces[0], other))
 
 
 def test_clips_by_head_take_the_place_of_the_schemes(traces):
