@@ -1,0 +1,241 @@
+"""Keys or values of one layer to stored units and back: centring, transform, dialect, clips, error feedback, packing.
+
+Encoding is the NumPy code that the one-pass simulation runs (`producer.scheme.fitted_layer`); reading is the same
+arithmetic in torch, bit for bit up to the transform's inverse, a float32 product.
+"""
+
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from producer.cache.libraries import Tensor, load_libraries
+from producer.errors import SpecError
+from producer.quantize import get_dialect
+from producer.quantize.base import METADATA_BITS
+from producer.quantize.heads import quantize_heads
+from producer.quantize.lloyd_max import codebook_thresholds
+from producer.quantize.packing import get_layout
+from producer.quantize.storage import store_quantized
+from producer.transform.centring import center_keys
+
+if TYPE_CHECKING:
+    from producer.numerics.arrays import Float32Array
+    from producer.quantize.base import Dialect, FloatType
+    from producer.scheme.fitted_layer import FittedLayer
+    from producer.transform.base import Side
+    from producer.transform.dense import DenseTransform
+
+__all__ = ["SideEncoder", "dialect_with", "side_encoder"]
+
+torch, _ = load_libraries()
+
+_PLANES = {2: 4, 4: 2}
+
+
+def dialect_with(name: str, metadata: "FloatType | None") -> "Dialect":
+    """Return a dialect that stores its metadata in another type.
+
+    Raises
+    ------
+    SpecError
+        If there is none of that name, or its type is fixed.
+
+    Notes
+    -----
+    Nearest codes are decided before scale and zero point are rounded; error feedback takes both as they are stored.
+    """
+    dialect = get_dialect(name)
+    if metadata is None or metadata == dialect.numerics.metadata_dtype:
+        return dialect
+    if metadata not in METADATA_BITS:
+        raise SpecError(f"metadata {metadata!r} is not allowed: one of {', '.join(METADATA_BITS)}")
+    if not is_dataclass(dialect) or "metadata_dtype" not in {field.name for field in fields(dialect)}:
+        raise SpecError(
+            f"metadata {metadata!r} is not allowed with dialect {name!r}: it stores {dialect.numerics.metadata_dtype}"
+        )
+    return replace(dialect, metadata_dtype=metadata)  # type: ignore[type-var,unused-ignore]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideEncoder:
+    """Keys or values of one layer as they are stored.
+
+    A *unit* is what is appended at once: a token, or `group_size` tokens where groups run along them.
+
+    Attributes
+    ----------
+    side : {"key", "value"}
+    dialect : Dialect
+    transform : DenseTransform
+    mean : float32, shape (num_kv_heads, head_dim), or None
+        Subtracted before the transform.
+    clips : tuple of float
+        One ratio, or one a KV head.
+    factors : float32, shape (num_kv_heads, head_dim, head_dim), or None
+        Of error feedback.
+    group_size : int
+    """
+
+    side: "Side"
+    dialect: "Dialect"
+    transform: "DenseTransform"
+    mean: "Float32Array | None"
+    clips: tuple[float, ...]
+    factors: "Float32Array | None"
+    group_size: int
+
+    @property
+    def unit(self) -> int:
+        """Tokens of a unit."""
+        return self.group_size if self.dialect.numerics.group_axis == "tokens" else 1
+
+    def encode(self, x: "Float32Array") -> tuple[Tensor, Tensor]:
+        """Return stored codes and metadata.
+
+        Parameters
+        ----------
+        x : float32, shape (rows, num_kv_heads, tokens, head_dim)
+            In the model's own coordinates; tokens fill units.
+
+        Returns
+        -------
+        codes : Tensor, uint8, shape (rows, num_kv_heads, units, …)
+            The bytes of the dialect's layout.
+        metadata : Tensor, float32, float16 or bfloat16, shape (rows, num_kv_heads, units, …)
+
+        Raises
+        ------
+        SpecError, NonFiniteError, DegenerateGroupError
+            As `Dialect.quantize`.
+        """
+        if self.unit == 1:
+            # Rows are rows of their own: batch and tokens together, so that a layer is one call.
+            heads = np.ascontiguousarray(x.swapaxes(0, 1)).reshape(x.shape[1], -1, x.shape[3])
+            parts = [part.reshape(x.shape[1], x.shape[0], x.shape[2], -1) for part in self._encoded(heads)]
+            return tuple(_as_tensor(part.swapaxes(0, 1)) for part in parts)  # type: ignore[return-value]
+        count = x.shape[2] // self.unit
+        units = np.ascontiguousarray(
+            x.reshape(x.shape[0], x.shape[1], count, self.unit, x.shape[3]).transpose(1, 0, 2, 3, 4)
+        ).reshape(x.shape[1], -1, self.unit, x.shape[3])
+        found = [self._encoded(units[:, index]) for index in range(units.shape[1])]
+        return tuple(  # type: ignore[return-value]
+            _as_tensor(
+                np.stack(parts, axis=1)
+                .reshape(x.shape[1], x.shape[0], count, *parts[0].shape[1:])
+                .swapaxes(0, 1)
+            )
+            for parts in zip(*found, strict=True)
+        )
+
+    def _encoded(self, heads: "Float32Array") -> "tuple[np.ndarray, np.ndarray]":
+        """Return codes as bytes and metadata of (num_kv_heads, tokens, head_dim), as the dialect stores them."""
+        centred = heads if self.mean is None else center_keys(heads, self.mean)
+        quantized = quantize_heads(
+            self.dialect, self.transform.rotate(centred), self.clips, self.group_size, self.factors
+        )
+        stored = store_quantized(self.dialect, quantized)
+        return np.ascontiguousarray(stored.codes).view(np.uint8), stored.metadata
+
+    def codes_of(self, stored: Tensor) -> Tensor:
+        """Return codes, uint8, of stored bytes (…, units, bytes); last axis along the channels, or along the tokens."""
+        packing = get_layout(self.dialect.numerics.packing)
+        if packing.name == "three-bit":
+            return _three_bit(stored)
+        bits = packing.bits
+        planes = [(stored >> bits * index) & (2**bits - 1) for index in range(_PLANES[bits])]
+        if packing.name == "quartered":
+            return torch.cat(planes, dim=-1)
+        return torch.stack(planes, dim=-1).flatten(-2)
+
+    def decode(self, codes: Tensor, metadata: Tensor) -> Tensor:
+        """Return tokens as they are coded, centred and transformed: float32, (rows, num_kv_heads, tokens, head_dim).
+
+        Notes
+        -----
+        The steps of `Dialect.dequantize` in its order, each rounded to float32.
+        """
+        numbers = self.codes_of(codes)
+        scalars = self.dialect.numerics.metadata_scalars
+        flat = metadata.float().unflatten(-1, (-1, scalars))
+        parts = [
+            flat[..., index].repeat_interleave(numbers.shape[-1] // flat.shape[-2], dim=-1)
+            for index in range(scalars)
+        ]
+        values = _values(self.dialect, numbers, parts)
+        # Along tokens a unit is (head_dim, tokens of the unit).
+        return values if self.unit == 1 else values.transpose(-1, -2).flatten(2, 3)
+
+    def restore(self, codes: Tensor, metadata: Tensor) -> Tensor:
+        """Return tokens in the model's own coordinates, float32, shape (rows, num_kv_heads, tokens, head_dim)."""
+        values = self.decode(codes, metadata)
+        if self.transform.kind != "identity":
+            values = values @ torch.tensor(self.transform.inverses, device=values.device)
+        if self.mean is not None:
+            values = values + torch.from_numpy(self.mean).to(values.device)[:, None, :]
+        return values
+
+
+def side_encoder(
+    layer: "FittedLayer", side: "Side", head_dim: int, metadata: "FloatType | None"
+) -> SideEncoder:
+    """Return the encoder of a side of a fitted layer.
+
+    Raises
+    ------
+    SpecError
+        If the scheme does not fit the head dimension: its groups, or the units of its layout.
+    """
+    scheme, rotations = layer.scheme, layer.rotations
+    dialect = dialect_with(getattr(scheme, f"{side}_dialect"), metadata)
+    size = scheme.group_size or head_dim
+    numerics, layout = dialect.numerics, get_layout(dialect.numerics.packing)
+    along = size if numerics.group_axis == "tokens" else head_dim
+    if (numerics.group_axis == "channels" and head_dim % size) or along % layout.codes_per_unit:
+        raise SpecError(
+            f"scheme {scheme.name!r} is not allowed with head_dim {head_dim}: groups of {size} and units of "
+            f"{layout.codes_per_unit} codes have to fill it"
+        )
+    transform = getattr(rotations, side)
+    if transform.head_dim != head_dim:
+        raise SpecError(
+            f"transforms of head_dim {transform.head_dim} are not allowed: the model has {head_dim}"
+        )
+    return SideEncoder(
+        side=side,
+        dialect=dialect,
+        transform=transform,
+        mean=rotations.key_mean if side == "key" else None,
+        clips=getattr(rotations, f"{side}_clips") or (getattr(scheme, f"{side}_clip"),),
+        factors=getattr(rotations, f"{side}_feedback"),
+        group_size=size,
+    )
+
+
+def _as_tensor(stored: "np.ndarray") -> Tensor:
+    stored = np.ascontiguousarray(stored)
+    if stored.dtype == np.uint16:
+        return torch.from_numpy(stored.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(stored)
+
+
+def _three_bit(stored: Tensor) -> Tensor:
+    triples = stored.unflatten(-1, (-1, 3)).int()
+    words = triples[..., 0] | (triples[..., 1] << 8) | (triples[..., 2] << 16)
+    return torch.stack([(words >> 3 * index) & 7 for index in range(8)], dim=-1).flatten(-2).byte()
+
+
+def _values(dialect: "Dialect", codes: Tensor, metadata: list[Tensor]) -> Tensor:
+    """Return the values of codes, float32, by what a dialect stores beside the scale."""
+    numerics, scale = dialect.numerics, metadata[0]
+    if numerics.zero_point in {"float", "integer"}:
+        return (codes.float() - metadata[1]) * scale
+    if numerics.zero_point == "minimum":
+        return codes.float() * scale + metadata[1]
+    if numerics.rounding == "thresholds":
+        levels = codebook_thresholds(numerics.bits)[0]
+        if numerics.zero_point == "mean":
+            return metadata[1] + scale * torch.from_numpy(levels).to(codes.device)[codes.int()]
+        levels = levels / np.float32(np.sqrt(codes.shape[-1]))
+        return torch.from_numpy(levels).to(codes.device)[codes.int()] * scale
+    return (codes.float() / 1.5 - 1.0) * scale
