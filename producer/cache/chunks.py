@@ -180,7 +180,7 @@ class BodyReader:
     def _scores(self, query: dict[str, Tensor], codes: Tensor, metadata: Tensor) -> Tensor:
         encoder = self._rows.encoders["key"]
         if not self._direct["key"]:
-            keys = encoder.decode(codes, metadata).to(query["query"].dtype)
+            keys = encoder.decode(codes, metadata, query["query"].dtype)
             return query["query"] @ keys.transpose(-1, -2)
         numbers = _planes(codes, query["planes"].dtype)
         scalars = metadata.to(numbers.dtype).unflatten(-1, (-1, 2))
@@ -198,7 +198,7 @@ class BodyReader:
     def _weighted(self, weights: Tensor, codes: Tensor, metadata: Tensor) -> Tensor:
         encoder = self._rows.encoders["value"]
         if not self._direct["value"]:
-            return weights @ encoder.decode(codes, metadata).to(weights.dtype)
+            return weights @ encoder.decode(codes, metadata, weights.dtype)
         numbers = _planes(codes, weights.dtype)
         scalars = metadata.to(weights.dtype).unflatten(-1, (-1, 2))
         scale, other = (scalars[..., index].transpose(-1, -2)[:, :, None] for index in (0, 1))

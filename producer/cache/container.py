@@ -33,7 +33,7 @@ torch, transformers = load_libraries()
 FLUSH = 32
 
 
-class PackedCache(transformers.Cache):  # type: ignore[misc]
+class PackedCache(transformers.Cache):  # type: ignore[misc, name-defined]
     """A KV cache for `model.generate` and `model.forward` whose full-attention layers are packed.
 
     Parameters
@@ -235,7 +235,10 @@ class PackedCache(transformers.Cache):  # type: ignore[misc]
         if mask.ndim != 2 or bool((mask != (spot >= pads[:, None])).any()):
             raise SpecError("this padding is not allowed: (batch, tokens), 0 on the left of a row alone")
         if bool((pads == mask.shape[1]).any()):
-            raise SpecError("this padding is not allowed: a row is padding alone")
+            raise SpecError(
+                "this padding is not allowed: a row is padding alone; of a prompt in chunks tell the whole mask first: "
+                "cache.set_padding(attention_mask)"
+            )
         padding = tuple(int(count) for count in pads)
         for layer in self.packed_layers:
             if layer.cumulative_length and layer.padding != padding and (layer.padding or any(padding)):

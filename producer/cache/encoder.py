@@ -4,7 +4,7 @@ Encoding is the NumPy code that the one-pass simulation runs (`producer.scheme.f
 arithmetic in torch, bit for bit up to the transform's inverse, a float32 product.
 """
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,8 @@ from producer.quantize import get_dialect
 from producer.quantize.base import METADATA_BITS
 from producer.quantize.heads import quantize_heads
 from producer.quantize.lloyd_max import codebook_thresholds
+from producer.quantize.midpoint import Midpoint
+from producer.quantize.oscar import Oscar
 from producer.quantize.packing import get_layout
 from producer.quantize.storage import store_quantized
 from producer.transform.centring import center_keys
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from producer.numerics.arrays import Float32Array
     from producer.quantize.base import Dialect, FloatType
     from producer.scheme.fitted_layer import FittedLayer
-    from producer.transform.base import Side
     from producer.transform.dense import DenseTransform
 
 __all__ = ["SideEncoder", "dialect_with", "side_encoder"]
@@ -50,11 +51,11 @@ def dialect_with(name: str, metadata: "FloatType | None") -> "Dialect":
         return dialect
     if metadata not in METADATA_BITS:
         raise SpecError(f"metadata {metadata!r} is not allowed: one of {', '.join(METADATA_BITS)}")
-    if not is_dataclass(dialect) or "metadata_dtype" not in {field.name for field in fields(dialect)}:
+    if not isinstance(dialect, (Midpoint, Oscar)):
         raise SpecError(
             f"metadata {metadata!r} is not allowed with dialect {name!r}: it stores {dialect.numerics.metadata_dtype}"
         )
-    return replace(dialect, metadata_dtype=metadata)  # type: ignore[type-var,unused-ignore]
+    return replace(dialect, metadata_dtype=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class SideEncoder:
     group_size : int
     """
 
-    side: "Side"
+    side: str
     dialect: "Dialect"
     transform: "DenseTransform"
     mean: "Float32Array | None"
@@ -113,20 +114,19 @@ class SideEncoder:
             # Rows are rows of their own: batch and tokens together, so that a layer is one call.
             heads = np.ascontiguousarray(x.swapaxes(0, 1)).reshape(x.shape[1], -1, x.shape[3])
             parts = [part.reshape(x.shape[1], x.shape[0], x.shape[2], -1) for part in self._encoded(heads)]
-            return tuple(_as_tensor(part.swapaxes(0, 1)) for part in parts)  # type: ignore[return-value]
+            codes, metadata = (_as_tensor(part.swapaxes(0, 1)) for part in parts)
+            return codes, metadata
         count = x.shape[2] // self.unit
         units = np.ascontiguousarray(
             x.reshape(x.shape[0], x.shape[1], count, self.unit, x.shape[3]).transpose(1, 0, 2, 3, 4)
         ).reshape(x.shape[1], -1, self.unit, x.shape[3])
         found = [self._encoded(units[:, index]) for index in range(units.shape[1])]
-        return tuple(  # type: ignore[return-value]
-            _as_tensor(
-                np.stack(parts, axis=1)
-                .reshape(x.shape[1], x.shape[0], count, *parts[0].shape[1:])
-                .swapaxes(0, 1)
-            )
+        shape = (x.shape[1], x.shape[0], count)
+        codes, metadata = (
+            _as_tensor(np.stack(parts, axis=1).reshape(*shape, *parts[0].shape[1:]).swapaxes(0, 1))
             for parts in zip(*found, strict=True)
         )
+        return codes, metadata
 
     def _encoded(self, heads: "Float32Array") -> "tuple[np.ndarray, np.ndarray]":
         """Return codes as bytes and metadata of (num_kv_heads, tokens, head_dim), as the dialect stores them."""
@@ -148,16 +148,17 @@ class SideEncoder:
             return torch.cat(planes, dim=-1)
         return torch.stack(planes, dim=-1).flatten(-2)
 
-    def decode(self, codes: Tensor, metadata: Tensor) -> Tensor:
-        """Return tokens as they are coded, centred and transformed: float32, (rows, num_kv_heads, tokens, head_dim).
+    def decode(self, codes: Tensor, metadata: Tensor, dtype: Tensor = torch.float32) -> Tensor:
+        """Return tokens as they are coded, centred and transformed: (rows, num_kv_heads, tokens, head_dim).
 
         Notes
         -----
-        The steps of `Dialect.dequantize` in its order, each rounded to float32.
+        The steps of `Dialect.dequantize` in its order, each rounded to `dtype`: in float32 its bits, in float64 what it
+        would be without rounding.
         """
         numbers = self.codes_of(codes)
         scalars = self.dialect.numerics.metadata_scalars
-        flat = metadata.float().unflatten(-1, (-1, scalars))
+        flat = metadata.to(dtype).unflatten(-1, (-1, scalars))
         parts = [
             flat[..., index].repeat_interleave(numbers.shape[-1] // flat.shape[-2], dim=-1)
             for index in range(scalars)
@@ -166,19 +167,17 @@ class SideEncoder:
         # Along tokens a unit is (head_dim, tokens of the unit).
         return values if self.unit == 1 else values.transpose(-1, -2).flatten(2, 3)
 
-    def restore(self, codes: Tensor, metadata: Tensor) -> Tensor:
-        """Return tokens in the model's own coordinates, float32, shape (rows, num_kv_heads, tokens, head_dim)."""
-        values = self.decode(codes, metadata)
+    def restore(self, codes: Tensor, metadata: Tensor, dtype: Tensor = torch.float32) -> Tensor:
+        """Return tokens in the model's own coordinates, shape (rows, num_kv_heads, tokens, head_dim)."""
+        values = self.decode(codes, metadata, dtype)
         if self.transform.kind != "identity":
-            values = values @ torch.tensor(self.transform.inverses, device=values.device)
+            values = values @ torch.tensor(self.transform.inverses, dtype=dtype, device=values.device)
         if self.mean is not None:
-            values = values + torch.from_numpy(self.mean).to(values.device)[:, None, :]
+            values = values + torch.tensor(self.mean, dtype=dtype, device=values.device)[:, None, :]
         return values
 
 
-def side_encoder(
-    layer: "FittedLayer", side: "Side", head_dim: int, metadata: "FloatType | None"
-) -> SideEncoder:
+def side_encoder(layer: "FittedLayer", side: str, head_dim: int, metadata: "FloatType | None") -> SideEncoder:
     """Return the encoder of a side of a fitted layer.
 
     Raises
@@ -226,16 +225,17 @@ def _three_bit(stored: Tensor) -> Tensor:
 
 
 def _values(dialect: "Dialect", codes: Tensor, metadata: list[Tensor]) -> Tensor:
-    """Return the values of codes, float32, by what a dialect stores beside the scale."""
+    """Return the values of codes by what a dialect stores beside the scale, in the type of the metadata."""
     numerics, scale = dialect.numerics, metadata[0]
+    numbers = codes.to(scale.dtype)
     if numerics.zero_point in {"float", "integer"}:
-        return (codes.float() - metadata[1]) * scale
+        return (numbers - metadata[1]) * scale
     if numerics.zero_point == "minimum":
-        return codes.float() * scale + metadata[1]
+        return numbers * scale + metadata[1]
     if numerics.rounding == "thresholds":
         levels = codebook_thresholds(numerics.bits)[0]
-        if numerics.zero_point == "mean":
-            return metadata[1] + scale * torch.from_numpy(levels).to(codes.device)[codes.int()]
-        levels = levels / np.float32(np.sqrt(codes.shape[-1]))
-        return torch.from_numpy(levels).to(codes.device)[codes.int()] * scale
-    return (codes.float() / 1.5 - 1.0) * scale
+        if numerics.zero_point != "mean":
+            levels = levels / np.float32(np.sqrt(codes.shape[-1]))
+        found = torch.tensor(levels, dtype=scale.dtype, device=codes.device)[codes.int()]
+        return metadata[1] + scale * found if numerics.zero_point == "mean" else found * scale
+    return (numbers / 1.5 - 1.0) * scale

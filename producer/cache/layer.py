@@ -18,7 +18,7 @@ HANDLE = "kvint2eval_layer"
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
-class PackedLayer(transformers.cache_utils.CacheLayerMixin):  # type: ignore[misc]
+class PackedLayer(transformers.cache_utils.CacheLayerMixin):  # type: ignore[misc, name-defined]
     """One layer's keys and values, packed outside the windows.
 
     Parameters

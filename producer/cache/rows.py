@@ -137,10 +137,11 @@ class Rows:
         return self.exact[side][:, :, self.sink + start - self.start :]
 
     def restored(self, side: str, end: int) -> Tensor:
-        """Return body tokens up to position `end` in the model's coordinates, float32."""
+        """Return body tokens up to position `end` in the model's coordinates, float32, or float64 as the model is."""
         encoder = self.encoders[side]
         units = (end - self.windows.sink) // encoder.unit
-        return encoder.restore(self.codes[side][:, :, :units], self.metadata[side][:, :, :units])
+        wide = torch.float64 if self.exact[side].dtype == torch.float64 else torch.float32
+        return encoder.restore(self.codes[side][:, :, :units], self.metadata[side][:, :, :units], wide)
 
     def read(self, side: str, end: int) -> Tensor:
         """Return all tokens: the body up to position `end`, and what is behind it exact, in the windows' type."""
