@@ -5,46 +5,20 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from producer.quantize import get_dialect
-from producer.quantize.heads import quantize_heads
-from producer.quantize.storage import bits_per_element_of, store_quantized
-from producer.quantize.windows import TokenCounts, static_split
+from producer.scheme.encoder import RowEncoder
 from producer.scheme.registry import ADDED_FIELDS, Scheme
-from producer.transform.centring import center_keys
+from producer.scheme.stored_cache import StoredCache, StoredSide, WindowFormat, store_side
 from producer.transform.transform_file import LayerTransforms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from fractions import Fraction
 
     from producer.numerics.arrays import Float32Array
-    from producer.quantize import Dialect
+    from producer.transform.base import Side
     from producer.transform.dense import DenseTransform
 
-__all__ = ["CacheSide", "FittedLayer", "digest_of_layers"]
-
-
-@dataclass(frozen=True, slots=True)
-class CacheSide:
-    """The keys, or the values, of a layer as attention sees them.
-
-    Attributes
-    ----------
-    values : float32, shape (num_kv_heads, tokens, head_dim)
-        In the model's own coordinates: rotated back, and with the mean key added again.
-    tokens : TokenCounts
-    bits_per_element : Fraction
-        With metadata and windows as the dialect stores them, windows in 16 bits.
-    stored_bytes : int
-        Counted from the packed codes, the metadata and the windows in 16 bits.
-    """
-
-    values: "Float32Array"
-    tokens: TokenCounts
-    bits_per_element: "Fraction"
-    stored_bytes: int
+__all__ = ["FittedLayer", "digest_of_layers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,58 +34,52 @@ class FittedLayer:
     scheme: Scheme
     rotations: LayerTransforms
 
-    def keys(self, k: "Float32Array") -> CacheSide:
-        """Return keys as attention sees them; `k` is post-RoPE, (num_kv_heads, tokens, head_dim)."""
-        mean, rotation = self.rotations.key_mean, self.rotations.key
-        centred = k if mean is None else center_keys(k, mean)
-        clips = self.rotations.key_clips or (self.scheme.key_clip,)
-        dialect = get_dialect(self.scheme.key_dialect)
-        side = self._side(centred, rotation, dialect, clips, self.rotations.key_feedback)
-        if mean is None:
-            return side
-        middle = slice(side.tokens.sink, side.tokens.sink + side.tokens.quantized)
-        values = k.copy()
-        values[:, middle] = side.values[:, middle] + mean[:, None, :]
-        return CacheSide(values, side.tokens, side.bits_per_element, side.stored_bytes)
+    @property
+    def windows(self) -> WindowFormat:
+        """The scheme's windows: their values exact, their bytes those of 16 bits; leftover tokens stay in them."""
+        return WindowFormat(
+            sink=self.scheme.sink, recent=self.scheme.recent, values="exact", leftover="recent"
+        )
 
-    def values(self, v: "Float32Array") -> CacheSide:
-        """Return values as attention sees them; `v` is (num_kv_heads, tokens, head_dim)."""
-        dialect = get_dialect(self.scheme.value_dialect)
-        clips = self.rotations.value_clips or (self.scheme.value_clip,)
-        return self._side(v, self.rotations.value, dialect, clips, self.rotations.value_feedback)
+    def encoder(self, side: "Side") -> RowEncoder:
+        """Return what codes the keys, or the values."""
+        scheme, rotations = self.scheme, self.rotations
+        transform = getattr(rotations, side)
+        return RowEncoder(
+            dialect=get_dialect(getattr(scheme, f"{side}_dialect")),
+            transform=transform,
+            mean=rotations.key_mean if side == "key" else None,
+            clips=getattr(rotations, f"{side}_clips") or (getattr(scheme, f"{side}_clip"),),
+            feedback=getattr(rotations, f"{side}_feedback"),
+            group_size=scheme.group_size or transform.head_dim,
+        )
+
+    def store(self, k: "Float32Array", v: "Float32Array", windows: WindowFormat | None = None) -> StoredCache:
+        """Return keys and values as they are stored.
+
+        Parameters
+        ----------
+        k, v : float32, shape (num_kv_heads, tokens, head_dim)
+            Keys post-RoPE, and values.
+        windows : WindowFormat, optional
+            The scheme's by default.
+
+        Raises
+        ------
+        SpecError, NonFiniteError, DegenerateGroupError
+            See `producer.scheme.stored_cache.store_cache`.
+        """
+        return StoredCache(self.store_side("key", k, windows), self.store_side("value", v, windows))
+
+    def store_side(
+        self, side: "Side", rows: "Float32Array", windows: WindowFormat | None = None
+    ) -> StoredSide:
+        """Return keys, or values, as they are stored; see `store`."""
+        return store_side(self.encoder(side), windows or self.windows, rows)
 
     def quantize_all(self, k: "Float32Array", v: "Float32Array") -> "tuple[Float32Array, Float32Array]":
         """Return all keys and values as if none were in a window: what a token becomes once it has left it."""
-        whole = FittedLayer(_without_windows(self.scheme), self.rotations)
-        return whole.keys(k).values, whole.values(v).values
-
-    def _side(
-        self,
-        x: "Float32Array",
-        rotation: "DenseTransform",
-        dialect: "Dialect",
-        clips: tuple[float, ...],
-        factors: "Float32Array | None",
-    ) -> CacheSide:
-        size = self.scheme.group_size or x.shape[-1]
-        tokens = static_split(x.shape[1], self.scheme.sink, self.scheme.recent)
-        if dialect.numerics.group_axis == "tokens":
-            # What does not fill a group stays in the residual window.
-            left = tokens.quantized % size
-            tokens = TokenCounts(tokens.sink, tokens.quantized - left, tokens.recent + left)
-        middle = slice(tokens.sink, tokens.sink + tokens.quantized)
-        rows = rotation.rotate(np.ascontiguousarray(x[:, middle]))
-        quantized = quantize_heads(dialect, rows, clips, size, factors)
-        values = x.copy()
-        values[:, middle] = rotation.undo(dialect.dequantize(quantized))
-        stored = store_quantized(dialect, quantized)
-        windows = 2 * (tokens.sink + tokens.recent) * x.shape[0] * x.shape[2]
-        bits = bits_per_element_of(dialect.numerics, size, tokens)
-        return CacheSide(values, tokens, bits, stored.code_bytes + stored.metadata_bytes + windows)
-
-
-def _without_windows(scheme: Scheme) -> Scheme:
-    return replace(scheme, sink=0, recent=0)
+        return self.store(k, v, replace(self.windows, sink=0, recent=0)).restored()
 
 
 def digest_of_layers(layers: "Sequence[FittedLayer] | Mapping[int, FittedLayer]") -> str:

@@ -1,7 +1,8 @@
-"""One layer's cache as it is stored: packed codes, metadata and windows, and what reads it."""
+"""The KV cache of a layer as it is stored: sink, packed codes with metadata, recent window; and what reads it."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -9,41 +10,62 @@ from producer.errors import SpecError
 from producer.numerics.arrays import require_finite
 from producer.quantize.base import METADATA_BITS
 from producer.quantize.steps import round_to
-from producer.quantize.storage import load_quantized, store_quantized
-from producer.quantize.windows import static_split
-from producer.transform.centring import center_keys
+from producer.quantize.windows import TokenCounts, static_split
 
 if TYPE_CHECKING:
     from producer.numerics.arrays import Float32Array
-    from producer.quantize.base import Dialect, FloatType
+    from producer.quantize.base import FloatType
     from producer.quantize.storage import StoredGroups
-    from producer.transform.dense import DenseTransform
-    from producer.transform.transform_file import LayerTransforms
+    from producer.scheme.encoder import RowEncoder
 
-__all__ = ["CacheFormat", "StoredLayer", "StoredSide", "store_layer"]
+__all__ = ["StoredCache", "StoredSide", "WindowFormat", "store_cache", "store_side"]
+
+WindowValues: TypeAlias = Literal["rounded", "exact"]
+Leftover: TypeAlias = Literal["refused", "recent"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheFormat:
-    """How keys and values are stored.
+class WindowFormat:
+    """Which tokens stay unquantized, and how.
 
     Attributes
     ----------
-    key_dialect, value_dialect : Dialect
-    group_size : int
-        Values that share a scale.
     sink, recent : int
         First and last tokens that stay unquantized.
-    window_dtype : {"float32", "float16", "bfloat16"}
-        Type in which they stay.
+    dtype : {"float32", "float16", "bfloat16"}
+        Type in which they stay, and in which their bytes are counted.
+    values : {"rounded", "exact"}
+        Whether a reader sees them rounded to that type, as contract v2 asks, or as they were: then an error is that
+        of quantization alone.
+    leftover : {"refused", "recent"}
+        What becomes of tokens that do not fill a group, where groups run along tokens: an error, as in contract v2,
+        whose storage has whole groups between the windows that it states; or they stay in the recent window.
     """
 
-    key_dialect: "Dialect"
-    value_dialect: "Dialect"
-    group_size: int
     sink: int
     recent: int
-    window_dtype: "FloatType"
+    dtype: "FloatType" = "bfloat16"
+    values: WindowValues = "rounded"
+    leftover: Leftover = "refused"
+
+    def split(self, encoder: "RowEncoder", seq_len: int) -> TokenCounts:
+        """Return how many of `seq_len` tokens are in the sink, quantized, and in the recent window.
+
+        Raises
+        ------
+        SpecError
+            If tokens are left over and that is refused.
+        """
+        tokens = static_split(seq_len, self.sink, self.recent)
+        if encoder.dialect.numerics.group_axis == "channels":
+            return tokens
+        left = tokens.quantized % encoder.group_size
+        if left and self.leftover == "refused":
+            raise SpecError(
+                f"{encoder.dialect.name}: group_size {encoder.group_size} is not allowed: a divisor of the "
+                f"{tokens.quantized} tokens between the windows, since its groups run along them"
+            )
+        return TokenCounts(tokens.sink, tokens.quantized - left, tokens.recent + left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,48 +74,73 @@ class StoredSide:
 
     Attributes
     ----------
-    dialect : Dialect
-    transform : DenseTransform
-    mean : float32, shape (num_kv_heads, head_dim), or None
-        Was subtracted from what is quantized.
+    encoder : RowEncoder
     sink, recent : float32, shape (num_kv_heads, tokens, head_dim)
-        The windows in the model's own coordinates, rounded to their type.
+        The windows in the model's own coordinates, as a reader sees them.
     groups : StoredGroups
         Packed codes and metadata of the tokens between the windows.
+    window_dtype : {"float32", "float16", "bfloat16"}
+        Type in which the windows' bytes are counted.
     """
 
-    dialect: "Dialect"
-    transform: "DenseTransform"
-    mean: "Float32Array | None"
+    encoder: "RowEncoder"
     sink: "Float32Array"
-    recent: "Float32Array"
     groups: "StoredGroups"
+    recent: "Float32Array"
+    window_dtype: "FloatType"
 
-    def quantized(self) -> "Float32Array":
+    @property
+    def tokens(self) -> TokenCounts:
+        """Tokens by how they are stored."""
+        return TokenCounts(self.sink.shape[1], self._quantized_tokens, self.recent.shape[1])
+
+    @property
+    def _quantized_tokens(self) -> int:
+        """Tokens of the packed codes."""
+        numerics = self.encoder.dialect.numerics
+        if numerics.group_axis == "channels":
+            return int(self.groups.codes.shape[-2])
+        # Transposed: channels, then the groups' scalars along the tokens.
+        groups = self.groups.metadata.shape[-1] // numerics.metadata_scalars
+        return int(groups) * self.encoder.group_size
+
+    def coded(self) -> "Float32Array":
         """Return the tokens between the windows as they are coded: centred and transformed, float32."""
-        return self.dialect.dequantize(load_quantized(self.dialect, self.groups))
+        return self.encoder.coded(self.encoder.unpack(self.groups))
 
     def restored(self) -> "Float32Array":
         """Return all tokens in the model's own coordinates, float32, shape (num_kv_heads, tokens, head_dim)."""
-        middle = self.transform.undo(self.quantized())
-        if self.mean is not None:
-            middle = middle + self.mean[:, None, :]
+        middle = self.encoder.decode(self.encoder.unpack(self.groups))
         return np.concatenate([self.sink, middle, self.recent], axis=1)
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of the windows in their type."""
+        return (self.sink.size + self.recent.size) * METADATA_BITS[self.window_dtype] // 8
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of codes, metadata and windows, counted from the arrays."""
+        return self.groups.code_bytes + self.groups.metadata_bytes + self.window_bytes
+
+    @property
+    def bits_per_element(self) -> Fraction:
+        """Bits of an element, the mean over all tokens, exactly; 0 tokens have none."""
+        heads, _, head_dim = self.sink.shape
+        return Fraction(8 * self.stored_bytes, heads * self.tokens.total * head_dim)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredLayer:
+class StoredCache:
     """The cache of a layer.
 
     Attributes
     ----------
     key, value : StoredSide
-    window_dtype : {"float32", "float16", "bfloat16"}
     """
 
     key: StoredSide
     value: StoredSide
-    window_dtype: "FloatType"
 
     @property
     def code_bytes(self) -> int:
@@ -108,8 +155,16 @@ class StoredLayer:
     @property
     def window_bytes(self) -> int:
         """Bytes of the windows in their type."""
-        windows = (self.key.sink, self.key.recent, self.value.sink, self.value.recent)
-        return sum(window.size for window in windows) * METADATA_BITS[self.window_dtype] // 8
+        return self.key.window_bytes + self.value.window_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of codes, metadata and windows."""
+        return self.key.stored_bytes + self.value.stored_bytes
+
+    def restored(self) -> "tuple[Float32Array, Float32Array]":
+        """Return all keys and all values in the model's own coordinates; see `StoredSide.restored`."""
+        return self.key.restored(), self.value.restored()
 
     def decode(self, q: "Float32Array", w_o: "Float32Array", scaling: float) -> "Float32Array":
         """Return the projected attention output of one query over the stored cache: one decode step.
@@ -133,81 +188,61 @@ class StoredLayer:
         those of one softmax, and the values' transform is undone on the sum over tokens, not on every token. All in
         float32.
         """
-        heads, head_dim = self.key.sink.shape[0], self.key.sink.shape[2]
+        key, value = self.key, self.value
+        heads, head_dim = key.sink.shape[0], key.sink.shape[2]
         shape = (heads, q.shape[0] // heads, head_dim)
         plain = q.reshape(shape)
-        turned = self.key.transform.rotate_queries(q[:, None, :]).reshape(shape)
-        middle = turned @ self.key.quantized().swapaxes(-1, -2)
-        if self.key.mean is not None:
-            middle += plain @ self.key.mean[:, :, None]
+        turned = key.encoder.transform.rotate_queries(q[:, None, :]).reshape(shape)
+        middle = turned @ key.coded().swapaxes(-1, -2)
+        if key.encoder.mean is not None:
+            middle += plain @ key.encoder.mean[:, :, None]
         scores = np.concatenate(
-            [plain @ self.key.sink.swapaxes(-1, -2), middle, plain @ self.key.recent.swapaxes(-1, -2)],
+            [plain @ key.sink.swapaxes(-1, -2), middle, plain @ key.recent.swapaxes(-1, -2)],
             axis=-1,
         )
         scores *= np.float32(scaling)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
-        first, last = self.value.sink.shape[1], scores.shape[-1] - self.value.recent.shape[1]
-        outputs = self.value.transform.undo(weights[..., first:last] @ self.value.quantized())
-        outputs = outputs + weights[..., :first] @ self.value.sink + weights[..., last:] @ self.value.recent
+        first, last = value.sink.shape[1], scores.shape[-1] - value.recent.shape[1]
+        outputs = value.encoder.transform.undo(weights[..., first:last] @ value.coded())
+        outputs = outputs + weights[..., :first] @ value.sink + weights[..., last:] @ value.recent
         projected: Float32Array = outputs.reshape(-1) @ w_o.reshape(-1, w_o.shape[-1])
         return projected
 
 
-def store_layer(
-    cache: CacheFormat,
-    rotations: "LayerTransforms",
-    clip_ratio: float,
-    k: "Float32Array",
-    v: "Float32Array",
-) -> StoredLayer:
+def store_cache(
+    encoders: "tuple[RowEncoder, RowEncoder]", windows: WindowFormat, k: "Float32Array", v: "Float32Array"
+) -> StoredCache:
     """Return keys and values as they are stored.
 
     Parameters
     ----------
-    cache : CacheFormat
-    rotations : LayerTransforms
-        Clip ratios by head are not looked at.
-    clip_ratio : float
-        Of keys and values, in the meaning of their dialects.
+    encoders : pair of RowEncoder
+        Of keys and of values.
+    windows : WindowFormat
     k, v : float32, shape (num_kv_heads, tokens, head_dim)
-        Post-RoPE.
+        Keys post-RoPE, and values.
 
     Raises
     ------
     SpecError
-        If the dialect does not take the clip ratio or the group size, or its groups along tokens are not filled.
+        If a dialect does not take its clip ratio or group size, or its groups along tokens are not filled.
     NonFiniteError
         If a value is not finite, or too large for the windows' type.
     DegenerateGroupError
         See `producer.quantize.base.Dialect.quantize`.
     """
-    return StoredLayer(
-        _store_side(cache, cache.key_dialect, (rotations.key, rotations.key_mean), clip_ratio, k),
-        _store_side(cache, cache.value_dialect, (rotations.value, None), clip_ratio, v),
-        cache.window_dtype,
-    )
+    return StoredCache(store_side(encoders[0], windows, k), store_side(encoders[1], windows, v))
 
 
-def _store_side(
-    cache: CacheFormat,
-    dialect: "Dialect",
-    transform: "tuple[DenseTransform, Float32Array | None]",
-    clip_ratio: float,
-    x: "Float32Array",
-) -> StoredSide:
-    matrix, mean = transform
-    tokens = static_split(x.shape[1], cache.sink, cache.recent)
-    if dialect.numerics.group_axis == "tokens" and tokens.quantized % cache.group_size:
-        raise SpecError(
-            f"{dialect.name}: group_size {cache.group_size} is not allowed: a divisor of the {tokens.quantized} "
-            "tokens between the windows, since its groups run along them"
-        )
+def store_side(encoder: "RowEncoder", windows: WindowFormat, rows: "Float32Array") -> StoredSide:
+    """Return keys, or values, as they are stored; see `store_cache`."""
+    tokens = windows.split(encoder, rows.shape[1])
     end = tokens.sink + tokens.quantized
-    middle = np.ascontiguousarray(x[:, tokens.sink : end])
-    centred = middle if mean is None else center_keys(middle, mean)
-    quantized = dialect.quantize(matrix.rotate(centred), clip_ratio, cache.group_size)
-    sink, recent = (round_to(part, cache.window_dtype) for part in (x[:, : tokens.sink], x[:, end:]))
-    for part in (sink, recent):
-        require_finite(part, f"window in {cache.window_dtype}")
-    return StoredSide(dialect, matrix, mean, sink, recent, store_quantized(dialect, quantized))
+    groups = encoder.pack(encoder.encode(rows[:, tokens.sink : end]))
+    sink, recent = rows[:, : tokens.sink], rows[:, end:]
+    if windows.values == "rounded":
+        sink, recent = (round_to(part, windows.dtype) for part in (sink, recent))
+        for part in (sink, recent):
+            require_finite(part, f"window in {windows.dtype}")
+    return StoredSide(encoder, sink, groups, recent, windows.dtype)

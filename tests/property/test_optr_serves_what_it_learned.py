@@ -42,7 +42,7 @@ def test_rotated_queries_read_stored_keys(seed, offset):
     mean = rotations.key_mean[:, None]
     codes = stored(rotations.key.rotate(k - mean), SCHEME.key_clip)
     served = rotations.key.rotate_queries(q) @ np.repeat(codes, HEADS // KV_HEADS, axis=0).swapaxes(1, 2)
-    effective = FittedLayer(SCHEME, rotations).keys(k).values.astype(float)
+    effective = FittedLayer(SCHEME, rotations).store_side("key", k).restored().astype(float)
     of_queries = np.repeat(effective, HEADS // KV_HEADS, axis=0)
     shift = (q * np.repeat(mean, HEADS // KV_HEADS, axis=0)).sum(axis=-1, dtype=float)
     difference = q @ of_queries.swapaxes(1, 2) - shift[..., None] - served

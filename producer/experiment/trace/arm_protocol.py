@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, get_args
 from producer.errors import SpecError
 from producer.quantize import get_pair
 from producer.quantize.base import METADATA_BITS
+from producer.scheme.encoder import RowEncoder
 from producer.scheme.registry import RotationName, Scheme
-from producer.scheme.stored_cache import CacheFormat
+from producer.scheme.stored_cache import WindowFormat
 from producer.trace.layer import LAST_QUERIES
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from producer.quantize.base import FloatType
     from producer.trace.texts import SequenceInfo
+    from producer.transform.transform_file import LayerTransforms
 
 __all__ = [
     "DECODE_REPEATS",
@@ -101,16 +103,24 @@ class TraceProtocol:
                 f"clip grid {_words(grid)} is not allowed: at least 3 ratios, falling, each in (0, 1]"
             )
 
-    def cache(self, head_dim: int) -> CacheFormat:
-        """Return the format of the cache for a head dimension."""
+    @property
+    def windows(self) -> WindowFormat:
+        """The windows as contract v2 has them: rounded to their type, and whole groups between them."""
+        return WindowFormat(sink=self.sink, recent=self.recent, dtype=self.window_dtype)
+
+    def encoders(self, rotations: "LayerTransforms", clip_ratio: float) -> "tuple[RowEncoder, RowEncoder]":
+        """Return what codes keys and values: one clip ratio for all heads, codes of the nearest level."""
         key, value = get_pair(self.dialect)
-        return CacheFormat(
-            key_dialect=key,
-            value_dialect=value,
-            group_size=self.group_size or head_dim,
-            sink=self.sink,
-            recent=self.recent,
-            window_dtype=self.window_dtype,
+        group_size = self.group_size or rotations.key.head_dim
+        return (
+            RowEncoder(
+                dialect=key,
+                transform=rotations.key,
+                mean=rotations.key_mean,
+                clips=(clip_ratio,),
+                group_size=group_size,
+            ),
+            RowEncoder(dialect=value, transform=rotations.value, clips=(clip_ratio,), group_size=group_size),
         )
 
     def scheme(self, rotation: str) -> Scheme:

@@ -16,7 +16,7 @@ from producer.experiment.trace.output_error import OutputErrors, last_outputs
 from producer.numerics.contract_bootstrap import MAX_TRIALS
 from producer.numerics.nmse import DENOMINATOR_FLOOR, TrialErrors
 from producer.scheme.fit import fit_layer
-from producer.scheme.stored_cache import StoredLayer, store_layer
+from producer.scheme.stored_cache import StoredCache, store_cache
 from producer.system.processes import fork_map
 from producer.trace.layer import LAST_QUERIES
 from producer.trace.texts import require_disjoint
@@ -124,11 +124,17 @@ def _nmse(errors: "HeadErrors") -> float:
     return math.fsum(errors.error) / (math.fsum(errors.reference) + DENOMINATOR_FLOOR)
 
 
-def _stored_errors(output: OutputErrors, stored: StoredLayer) -> "HeadErrors":
-    return output.measure(stored.key.restored(), stored.value.restored())
+def _store(
+    protocol: "TraceProtocol", rotations: "LayerTransforms", clip_ratio: float, layer: "LayerTrace"
+) -> StoredCache:
+    return store_cache(protocol.encoders(rotations, clip_ratio), protocol.windows, layer.k, layer.v)
 
 
-def _decode_us(stored: StoredLayer, layer: "LayerTrace") -> float:
+def _stored_errors(output: OutputErrors, stored: StoredCache) -> "HeadErrors":
+    return output.measure(*stored.restored())
+
+
+def _decode_us(stored: StoredCache, layer: "LayerTrace") -> float:
     """Return the mean time of a decode step with the last query of a sequence, in µs."""
     q, w_o = np.ascontiguousarray(layer.q[:, -1]), layer.w_o
     start = 0.0
@@ -143,13 +149,12 @@ def _search(
     protocol: "TraceProtocol", arms: "Mapping[str, LayerTransforms]", calibration: "Sequence[LayerTrace]"
 ) -> list[TraceArm]:
     """Return the arms with their clip searches and null checks, not yet evaluated."""
-    cache = protocol.cache(calibration[0].k.shape[-1])
     tables = {name: [[0.0] * len(calibration) for _ in protocol.clip_grid] for name in arms}
     for place, layer in enumerate(calibration):
         output = OutputErrors(layer)
         for name, rotations in arms.items():
             for index, ratio in enumerate(protocol.clip_grid):
-                stored = store_layer(cache, rotations, ratio, layer.k, layer.v)
+                stored = _store(protocol, rotations, ratio, layer)
                 tables[name][index][place] = _nmse(_stored_errors(output, stored))
     found = []
     for name, rotations in arms.items():
@@ -180,13 +185,12 @@ def _compare_layer(
     layers = [calibration.layer(layer_idx, index) for index in range(len(calibration.sequences))]
     arms = _search(protocol, {name: rotations_of(name, layer_idx, layers) for name in protocol.arms}, layers)
     del layers
-    cache = protocol.cache(evaluation.model.head_dim)
     sizes: set[tuple[int, int, int]] = set()
     for index in range(len(evaluation.sequences)):
         layer = evaluation.layer(layer_idx, index)
         output = OutputErrors(layer)
         for arm in arms:
-            stored = store_layer(cache, arm.rotations, arm.clip_ratio, layer.k, layer.v)
+            stored = _store(protocol, arm.rotations, arm.clip_ratio, layer)
             sizes.add((stored.code_bytes, stored.metadata_bytes, stored.window_bytes))
             _add_trial(arm.errors, _stored_errors(output, stored))
             arm.decode_us.append(_decode_us(stored, layer))

@@ -308,9 +308,9 @@ def _compare_layer(candidates: "Sequence[Candidate]", evaluation: "Trace", layer
         layer = evaluation.layer(layer_idx, sequence)
         output = OutputErrors(layer)
         for index, scheme in enumerate(fitted):
-            keys, values = scheme.keys(layer.k), scheme.values(layer.v)
-            errors = output.measure(keys.values, values.values)
+            cache = scheme.store(layer.k, layer.v)
+            errors = output.measure(*cache.restored())
             figures[index, :, sequence] = [getattr(errors, name) for name in METRICS]
-            stored[index] += keys.stored_bytes + values.stored_bytes
+            stored[index] += cache.stored_bytes
             queries = errors.queries
     return _LayerFigures(figures, stored, queries, fitted)

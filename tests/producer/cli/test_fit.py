@@ -41,8 +41,12 @@ def test_the_file_has_what_a_layer_is_fitted_to(calibration, tmp_path, capsys, s
     for index in range(2):
         expected = fit_layer(SCHEMES[scheme], [trace.layer(index, part) for part in range(2)])
         assert layers[index].rotations.key_clips == expected.rotations.key_clips
-        assert (layers[index].keys(x.k).values == expected.keys(x.k).values).all()
-        assert (layers[index].values(x.v).values == expected.values(x.v).values).all()
+        assert (
+            layers[index].store_side("key", x.k).restored() == expected.store_side("key", x.k).restored()
+        ).all()
+        assert (
+            layers[index].store_side("value", x.v).restored() == expected.store_side("value", x.v).restored()
+        ).all()
     written = output.read_bytes()
     assert main([*arguments, "--processes", "1"]) == 0
     assert output.read_bytes() == written

@@ -96,7 +96,7 @@ def test_attention_is_nearer_with_it():
     found = {}
     for rounding in ("nearest", "feedback"):
         fitted = fit_layer(scheme("quarot-feedback", rounding=rounding, weights="none"), parts[:1])
-        errors = head_errors(parts[1], fitted.keys(parts[1].k).values, parts[1].v)
+        errors = head_errors(parts[1], fitted.store_side("key", parts[1].k).restored(), parts[1].v)
         found[rounding] = errors.divergence.sum()
     assert found["feedback"] < 0.7 * found["nearest"]
 
@@ -104,12 +104,12 @@ def test_attention_is_nearer_with_it():
 def test_it_is_not_stored_and_costs_no_bit():
     part = made.layer(3, tokens=60)
     sides = [
-        fit_layer(scheme("balanced", rounding=rounding), [part]).keys(part.k)
+        fit_layer(scheme("balanced", rounding=rounding), [part]).store_side("key", part.k)
         for rounding in ("nearest", "feedback")
     ]
     assert sides[0].stored_bytes == sides[1].stored_bytes
     assert sides[0].bits_per_element == sides[1].bits_per_element
-    assert not np.array_equal(sides[0].values, sides[1].values)
+    assert not np.array_equal(sides[0].restored(), sides[1].restored())
 
 
 def test_heads_with_clips_of_their_own_keep_their_factors():
@@ -118,7 +118,7 @@ def test_heads_with_clips_of_their_own_keep_their_factors():
     whole = {}
     for clips in ((0.7, 0.7), (0.9, 0.9), (0.7, 0.9)):
         changed = dataclasses.replace(fitted.rotations, key_clips=clips)
-        whole[clips] = FittedLayer(fitted.scheme, changed).keys(part.k).values
+        whole[clips] = FittedLayer(fitted.scheme, changed).store_side("key", part.k).restored()
     assert np.array_equal(whole[0.7, 0.9][0], whole[0.7, 0.7][0])
     assert np.array_equal(whole[0.7, 0.9][1], whole[0.9, 0.9][1])
 
@@ -143,9 +143,9 @@ def test_factors_come_back(written):
     assert found == fitted.scheme
     x = made.layer(7, tokens=100)
     for index in range(2):
-        for side, name in (("keys", "k"), ("values", "v")):
-            one, other = (getattr(each[index], side)(getattr(x, name)) for each in (fitted.layers, layers))
-            assert np.array_equal(one.values, other.values)
+        for side, name in (("key", "k"), ("value", "v")):
+            one, other = (each[index].store_side(side, getattr(x, name)) for each in (fitted.layers, layers))
+            assert np.array_equal(one.restored(), other.restored())
     assert digest_of_layers(layers) == digest_of_layers(fitted.layers)
 
 

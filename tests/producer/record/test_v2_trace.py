@@ -81,7 +81,10 @@ def test_figures_are_those_of_the_schemes(traces):
         fitted = FittedLayer(scheme, arm.rotations)
         for index in range(8):
             layer = evaluation.layer(1, index)
-            errors = head_errors(layer, fitted.keys(layer.k).values, fitted.values(layer.v).values)
+            errors = head_errors(
+                layer,
+                *fitted.store(layer.k, layer.v).restored(),
+            )
             for name, column in (
                 ("error", "numerator"),
                 ("reference", "denominator"),
@@ -93,7 +96,10 @@ def test_figures_are_those_of_the_schemes(traces):
                 assert getattr(arm.errors, column)[index] == pytest.approx(expected, rel=1e-12), column
         place = GRID.index(arm.clip_ratio)
         layer = calibration.layer(1, 1)
-        errors = head_errors(layer, fitted.keys(layer.k).values, fitted.values(layer.v).values)
+        errors = head_errors(
+            layer,
+            *fitted.store(layer.k, layer.v).restored(),
+        )
         assert arm.query_nmse[place][1] == pytest.approx(
             errors.error.sum() / errors.reference.sum(), rel=1e-12
         )

@@ -40,13 +40,16 @@ def objectives(fitted_on, rotations, base, side, key_clips=None):
         for part in fitted_on:
             if side == "key":
                 fitted = FittedLayer(base, dataclasses.replace(rotations, key_clips=(ratio,) * 2))
-                found = head_errors(part, fitted.keys(part.k).values, part.v)
+                found = head_errors(part, fitted.store_side("key", part.k).restored(), part.v)
                 table[place] += found.divergence + found.key_part / hidden
             else:
                 fitted = FittedLayer(
                     base, dataclasses.replace(rotations, key_clips=key_clips, value_clips=(ratio,) * 2)
                 )
-                found = head_errors(part, fitted.keys(part.k).values, fitted.values(part.v).values)
+                found = head_errors(
+                    part,
+                    *fitted.store(part.k, part.v).restored(),
+                )
                 table[place] += found.value_part / hidden
     return grid, table
 

@@ -102,20 +102,23 @@ def test_wrong_arguments_are_refused(change, message):
 def test_every_scheme_keeps_its_windows_and_changes_the_rest(scheme):
     layer = made.layer(6, tokens=420)
     fitted = fit_layer(scheme, [made.layer(7, tokens=400), made.layer(8, tokens=200)])
-    for side, x in ((fitted.keys(layer.k), layer.k), (fitted.values(layer.v), layer.v)):
+    for side, x in (
+        (fitted.store_side("key", layer.k), layer.k),
+        (fitted.store_side("value", layer.v), layer.v),
+    ):
         start, end = side.tokens.sink, side.tokens.sink + side.tokens.quantized
         assert (side.tokens.sink, side.tokens.total) == (64, 420)
         assert side.tokens.recent in ({256} if scheme.name != "kivi" else {256, 260})
-        assert (side.values[:, :start] == x[:, :start]).all()
-        assert (side.values[:, end:] == x[:, end:]).all()
+        assert (side.restored()[:, :start] == x[:, :start]).all()
+        assert (side.restored()[:, end:] == x[:, end:]).all()
         # Witness 44: a quantized arm that equals the exact one quantized nothing.
-        assert (np.abs(side.values[:, start:end] - x[:, start:end]).max(axis=-1) > 0).all()
+        assert (np.abs(side.restored()[:, start:end] - x[:, start:end]).max(axis=-1) > 0).all()
         assert side.stored_bytes * 8 == pytest.approx(float(side.bits_per_element) * x.size)
     whole_k, whole_v = fitted.quantize_all(layer.k, layer.v)
     if scheme.name != "kivi":
-        keys = fitted.keys(layer.k)
+        keys = fitted.store_side("key", layer.k)
         middle = slice(64, 420 - 256)
-        assert np.abs(whole_k[:, middle] - keys.values[:, middle]).max() <= 1e-5 * np.abs(layer.k).max()
+        assert np.abs(whole_k[:, middle] - keys.restored()[:, middle]).max() <= 1e-5 * np.abs(layer.k).max()
     assert whole_v.shape == layer.v.shape
 
 
@@ -124,7 +127,10 @@ def test_centring_and_rotation_help_keys_with_a_mean_and_outliers():
     errors = {}
     for name in ("int2", "centred", "quarot", "quarot-centred", "oscar-centred"):
         fitted = fit_layer(SCHEMES[name], [fitted_on])
-        found = head_errors(layer, fitted.keys(layer.k).values, fitted.values(layer.v).values)
+        found = head_errors(
+            layer,
+            *fitted.store(layer.k, layer.v).restored(),
+        )
         errors[name] = found.error.sum() / found.reference.sum()
     assert errors["int2"] > errors["centred"]
     assert errors["int2"] > errors["quarot"] > errors["quarot-centred"]
@@ -143,7 +149,7 @@ def test_a_comparison_sums_what_its_layers_give(traces):
     assert comparison.figures.shape == (3, 6, 2, 2, 2)
     layer = evaluation.layer(1, 1)
     fitted = fit_layer(SCHEMES["oscar"], [calibration.layer(1, 0)])
-    alone = head_errors(layer, fitted.keys(layer.k).values, fitted.values(layer.v).values)
+    alone = head_errors(layer, *fitted.store(layer.k, layer.v).restored())
     assert comparison.figures[2, 0, 1, 1].tolist() == alone.error.tolist()
     summary = comparison.summary(1)
     parts = summary["key_part"] + summary["value_part"] + summary["cross_part"]
@@ -246,10 +252,10 @@ def test_wrong_use_ends_with_2_and_one_line(traces, arguments, message, capsys, 
 def test_a_scheme_may_have_groups_smaller_than_a_head():
     layer = made.layer(11)
     scheme = Scheme(name="g", group_size=4)
-    keys = fit_layer(scheme, [layer]).keys(layer.k)
+    keys = fit_layer(scheme, [layer]).store_side("key", layer.k)
     assert float(keys.bits_per_element) == (80 * (2 + 64 / 4) + 320 * 16) / 400
     with pytest.raises(SpecError, match="group_size 5 is not allowed: it must divide head_dim 32"):
-        fit_layer(Scheme(name="g", group_size=5), [layer]).keys(layer.k)
+        fit_layer(Scheme(name="g", group_size=5), [layer]).store_side("key", layer.k)
     with pytest.raises(SpecError, match="scheme 'g' is not allowed"):
         get_scheme("g")
 

@@ -34,7 +34,9 @@ def held_out_losses(trace, layers):
     for layer_idx, rotations in layers.items():
         layer, fitted = trace.layer(layer_idx, 0), FittedLayer(made_optr.SCHEME, rotations)
         error = head_errors(
-            layer, fitted.keys(layer.k).values, fitted.values(layer.v).values, OPTIONS.queries
+            layer,
+            *fitted.store(layer.k, layer.v).restored(),
+            OPTIONS.queries,
         )
         hidden = trace.model.hidden_size
         found.append([(error.divergence + error.key_part / hidden), error.value_part / hidden])
@@ -117,7 +119,11 @@ def test_a_rotation_that_is_known_to_help_is_found(torch, tmp_path):  # noqa: AR
     error = {}
     for name, rotations in (("plain", plain), ("spread", spread), ("found", found.layers[0])):
         fitted = FittedLayer(scheme, rotations)
-        error[name] = head_errors(layer, fitted.keys(layer.k).values, fitted.values(layer.v).values, 32).error
+        error[name] = head_errors(
+            layer,
+            *fitted.store(layer.k, layer.v).restored(),
+            32,
+        ).error
     assert (error["spread"] < 0.4 * error["plain"]).all()
     assert (error["found"] < 0.4 * error["plain"]).all()
 

@@ -73,7 +73,7 @@ def test_losses_are_those_of_the_evaluation(training, scheme, is_general, change
     for layer_idx, rotations in start.items():
         fitted = FittedLayer(scheme, rotations)
         layers = [training.layer(layer_idx, place) for place in range(len(LENGTHS))]
-        errors = [head_errors(x, fitted.keys(x.k).values, fitted.values(x.v).values, Q) for x in layers]
+        errors = [head_errors(x, *fitted.store(x.k, x.v).restored(), Q) for x in layers]
         rows, hidden = sum(error.queries for error in errors), training.model.hidden_size
         expected["key"].append(sum(e.divergence + 0.7 * e.key_part / hidden for e in errors) / rows)
         expected["value"].append(sum(e.value_part / hidden for e in errors) / rows)
