@@ -26,6 +26,8 @@ _MANY = 64
 _BLOCK = 256
 #: What a model may pass to its attention that is not known here.
 _UNKNOWN = ("position_bias", "output_attentions")
+#: Masks that were looked at; one mask goes to all layers of a forward.
+_seen = torch.utils.weak.WeakIdKeyDictionary()
 
 
 def register() -> None:
@@ -55,14 +57,7 @@ def attend(
     scaling = module.head_dim**-0.5 if scaling is None else scaling
     if layer is None:
         return _others(module, query, key, value, attention_mask, dropout, scaling, options), None
-    for name in _UNKNOWN:
-        if options.get(name) is not None and options[name] is not False:
-            raise SpecError(f"{name} is not allowed with packed attention: it is not computed here")
-    if dropout:
-        raise SpecError("dropout is not allowed with packed attention: call model.eval()")
-    window = options.get("sliding_window")
-    if window is not None and window < layer.cumulative_length:
-        raise SpecError(f"sliding_window {window} is not allowed on a layer that is cached in full")
+    _require_known(layer, dropout, options)
     _require_mask(layer, query, attention_mask)
     extras = {"softcap": options.get("softcap"), "s_aux": options.get("s_aux")}
     if extras["s_aux"] is None:
@@ -87,6 +82,18 @@ def attend(
             out[index, :, first:] = found
     layer.settle()
     return out.transpose(1, 2).contiguous(), None
+
+
+def _require_known(layer: PackedLayer, dropout: float, options: dict[str, Any]) -> None:
+    """Raise unless all that a model asks of its attention is computed here."""
+    for name in _UNKNOWN:
+        if options.get(name) is not None and options[name] is not False:
+            raise SpecError(f"{name} is not allowed with packed attention: it is not computed here")
+    if dropout:
+        raise SpecError("dropout is not allowed with packed attention: call model.eval()")
+    window = options.get("sliding_window")
+    if window is not None and window < layer.cumulative_length:
+        raise SpecError(f"sliding_window {window} is not allowed on a layer that is cached in full")
 
 
 def _others(
@@ -140,8 +147,11 @@ def plain_attention(
 
 
 def _require_mask(layer: PackedLayer, query: Tensor, mask: Tensor) -> None:
-    """Raise unless a mask is causal, with the left padding that the cache knows of."""
+    """Raise unless a mask is causal, with the left padding that the cache knows of; once for all layers."""
     padding = layer.padding
+    known = (layer.cumulative_length, query.shape[2], padding)
+    if mask is not None and _seen.get(mask) == known:
+        return
     if mask is None:
         if padding is not None and any(padding):
             raise SpecError("no attention mask is allowed only without padding: this cache has padded rows")
@@ -152,6 +162,7 @@ def _require_mask(layer: PackedLayer, query: Tensor, mask: Tensor) -> None:
     expected = (spot <= spot[length - count :, None]) & (spot >= pads[:, None, None])
     found = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] == 0
     if mask.shape[-2:] == expected.shape[-2:] and bool((found == expected).all()):
+        _seen[mask] = known
         return
     raise SpecError(
         "this attention mask is not allowed with a packed cache: causal, with left padding alone, and the padding told "

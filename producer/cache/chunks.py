@@ -1,8 +1,8 @@
 """Reads of a packed body by chunks: an online softmax, and products with codes that stay codes until they are read.
 
-For two-bit codes with one scale a group along the channels, q·k = Σ_g scale_g (q_g·c_g) plus a term of the group's zero
-point or minimum and Σ q_g; so codes are multiplied as they are, four planes of a byte at a time, their place in the byte
-folded into the query as a power of two. Anything else is decoded to float32, a chunk at a time.
+For two-bit codes with one scale a group along the channels, q·k = Σ_g scale_g (q_g·c_g) plus a term of the group's
+zero point or minimum and Σ q_g. So codes are multiplied as they are, four planes of a byte at a time, their place in the
+byte folded into the query as a power of two. Anything else is decoded, a chunk at a time.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -88,7 +88,7 @@ class Softmax:
         setattr(self, name, output if held is None else held + output)
 
     def output(self, s_aux: Tensor = None, undo: Any = None) -> Tensor:
-        """Return the output, (rows, num_heads, queries, head_dim); `undo` takes coded values to the model's coordinates."""
+        """Return the output, (rows, num_heads, queries, head_dim); `undo` takes coded values to model coordinates."""
         total, found = self.total, self.plain
         if self.coded is not None:
             coded = self.coded if undo is None else undo(self.coded)
@@ -184,7 +184,7 @@ class BodyReader:
             return query["query"] @ keys.transpose(-1, -2)
         numbers = _planes(codes, query["planes"].dtype)
         scalars = metadata.to(numbers.dtype).unflatten(-1, (-1, 2))
-        # (rows, heads, queries, groups, tokens)
+        # By rows, heads, queries, groups and tokens.
         dots = query["planes"].flatten(2, 3) @ numbers.transpose(-1, -2)
         dots = dots.unflatten(2, query["sums"].shape[2:])
         scale, other = (scalars[..., index].transpose(-1, -2)[:, :, None] for index in (0, 1))
@@ -202,7 +202,7 @@ class BodyReader:
         numbers = _planes(codes, weights.dtype)
         scalars = metadata.to(weights.dtype).unflatten(-1, (-1, 2))
         scale, other = (scalars[..., index].transpose(-1, -2)[:, :, None] for index in (0, 1))
-        # (rows, heads, queries, groups, tokens): each group weighs the codes by its own scale.
+        # By rows, heads, queries, groups and tokens: each group weighs the codes by its own scale.
         scaled = weights[:, :, :, None] * scale
         products = (scaled.flatten(2, 3) @ numbers).unflatten(2, scaled.shape[2:4])
         if encoder.dialect.numerics.zero_point == "minimum":

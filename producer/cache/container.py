@@ -10,7 +10,7 @@ from producer.cache.encoder import side_encoder
 from producer.cache.identity import identity_digest
 from producer.cache.layer import PackedLayer
 from producer.cache.libraries import Tensor, load_libraries
-from producer.cache.rows import SIDES, Windows
+from producer.cache.rows import Windows
 from producer.cache.saved import read_state, write_state
 from producer.cache.unfitted import unfitted_layers
 from producer.errors import FileFormatError, SpecError
@@ -91,7 +91,10 @@ class PackedCache(transformers.Cache):  # type: ignore[misc, name-defined]
         self._fitted, self._metadata = fitted, metadata
         for index, layer in enumerate(layers):
             if type(layer) is transformers.cache_utils.DynamicLayer:
-                encoders = {side: side_encoder(fitted[index], side, head_dim, metadata) for side in SIDES}
+                encoders = {
+                    "key": side_encoder(fitted[index], "key", head_dim, metadata),
+                    "value": side_encoder(fitted[index], "value", head_dim, metadata),
+                }
                 _require_units(encoders, self._windows)
                 layers[index] = PackedLayer(encoders, self._windows, heads, head_dim, config)
         if not self._packed_of(layers):

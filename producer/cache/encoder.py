@@ -13,18 +13,17 @@ from producer.cache.libraries import Tensor, load_libraries
 from producer.errors import SpecError
 from producer.quantize import get_dialect
 from producer.quantize.base import METADATA_BITS
-from producer.quantize.heads import quantize_heads
 from producer.quantize.lloyd_max import codebook_thresholds
 from producer.quantize.midpoint import Midpoint
 from producer.quantize.oscar import Oscar
 from producer.quantize.packing import get_layout
-from producer.quantize.storage import store_quantized
-from producer.transform.centring import center_keys
 
 if TYPE_CHECKING:
     from producer.numerics.arrays import Float32Array
     from producer.quantize.base import Dialect, FloatType
+    from producer.scheme.encoder import RowEncoder
     from producer.scheme.fitted_layer import FittedLayer
+    from producer.transform.base import Side
     from producer.transform.dense import DenseTransform
 
 __all__ = ["SideEncoder", "dialect_with", "side_encoder"]
@@ -62,34 +61,40 @@ def dialect_with(name: str, metadata: "FloatType | None") -> "Dialect":
 class SideEncoder:
     """Keys or values of one layer as they are stored.
 
-    A *unit* is what is appended at once: a token, or `group_size` tokens where groups run along them.
+    A *unit* is what is appended at once: a token, or the tokens of whole groups where groups run along them.
 
     Attributes
     ----------
-    side : {"key", "value"}
-    dialect : Dialect
-    transform : DenseTransform
-    mean : float32, shape (num_kv_heads, head_dim), or None
-        Subtracted before the transform.
-    clips : tuple of float
-        One ratio, or one a KV head.
-    factors : float32, shape (num_kv_heads, head_dim, head_dim), or None
-        Of error feedback.
-    group_size : int
+    rows : RowEncoder
+        What codes them, in the one-pass simulation too.
     """
 
-    side: str
-    dialect: "Dialect"
-    transform: "DenseTransform"
-    mean: "Float32Array | None"
-    clips: tuple[float, ...]
-    factors: "Float32Array | None"
-    group_size: int
+    rows: "RowEncoder"
+
+    @property
+    def dialect(self) -> "Dialect":
+        """The dialect, with the cache's type of metadata."""
+        return self.rows.dialect
+
+    @property
+    def transform(self) -> "DenseTransform":
+        """The transform of a row."""
+        return self.rows.transform
+
+    @property
+    def mean(self) -> "Float32Array | None":
+        """What is subtracted before the transform, float32, (num_kv_heads, head_dim)."""
+        return self.rows.mean
+
+    @property
+    def group_size(self) -> int:
+        """Values that share a scale."""
+        return self.rows.group_size
 
     @property
     def unit(self) -> int:
         """Tokens of a unit."""
-        return self.group_size if self.dialect.numerics.group_axis == "tokens" else 1
+        return self.rows.block
 
     def encode(self, x: "Float32Array") -> tuple[Tensor, Tensor]:
         """Return stored codes and metadata.
@@ -130,11 +135,7 @@ class SideEncoder:
 
     def _encoded(self, heads: "Float32Array") -> "tuple[np.ndarray, np.ndarray]":
         """Return codes as bytes and metadata of (num_kv_heads, tokens, head_dim), as the dialect stores them."""
-        centred = heads if self.mean is None else center_keys(heads, self.mean)
-        quantized = quantize_heads(
-            self.dialect, self.transform.rotate(centred), self.clips, self.group_size, self.factors
-        )
-        stored = store_quantized(self.dialect, quantized)
+        stored = self.rows.pack(self.rows.encode(heads))
         return np.ascontiguousarray(stored.codes).view(np.uint8), stored.metadata
 
     def codes_of(self, stored: Tensor) -> Tensor:
@@ -177,7 +178,9 @@ class SideEncoder:
         return values
 
 
-def side_encoder(layer: "FittedLayer", side: str, head_dim: int, metadata: "FloatType | None") -> SideEncoder:
+def side_encoder(
+    layer: "FittedLayer", side: "Side", head_dim: int, metadata: "FloatType | None"
+) -> SideEncoder:
     """Return the encoder of a side of a fitted layer.
 
     Raises
@@ -185,30 +188,20 @@ def side_encoder(layer: "FittedLayer", side: str, head_dim: int, metadata: "Floa
     SpecError
         If the scheme does not fit the head dimension: its groups, or the units of its layout.
     """
-    scheme, rotations = layer.scheme, layer.rotations
-    dialect = dialect_with(getattr(scheme, f"{side}_dialect"), metadata)
-    size = scheme.group_size or head_dim
-    numerics, layout = dialect.numerics, get_layout(dialect.numerics.packing)
-    along = size if numerics.group_axis == "tokens" else head_dim
-    if (numerics.group_axis == "channels" and head_dim % size) or along % layout.codes_per_unit:
+    scheme = layer.scheme
+    rows = layer.encoder(side)
+    rows = replace(rows, dialect=dialect_with(rows.dialect.name, metadata))
+    if rows.transform.head_dim != head_dim:
         raise SpecError(
-            f"scheme {scheme.name!r} is not allowed with head_dim {head_dim}: groups of {size} and units of "
-            f"{layout.codes_per_unit} codes have to fill it"
+            f"transforms of head_dim {rows.transform.head_dim} are not allowed: the model has {head_dim}"
         )
-    transform = getattr(rotations, side)
-    if transform.head_dim != head_dim:
+    per_unit = get_layout(rows.dialect.numerics.packing).codes_per_unit
+    if rows.dialect.numerics.group_axis == "channels" and (head_dim % rows.group_size or head_dim % per_unit):
         raise SpecError(
-            f"transforms of head_dim {transform.head_dim} are not allowed: the model has {head_dim}"
+            f"scheme {scheme.name!r} is not allowed with head_dim {head_dim}: groups of {rows.group_size} and units of "
+            f"{per_unit} codes have to fill it"
         )
-    return SideEncoder(
-        side=side,
-        dialect=dialect,
-        transform=transform,
-        mean=rotations.key_mean if side == "key" else None,
-        clips=getattr(rotations, f"{side}_clips") or (getattr(scheme, f"{side}_clip"),),
-        factors=getattr(rotations, f"{side}_feedback"),
-        group_size=size,
-    )
+    return SideEncoder(rows=rows)
 
 
 def _as_tensor(stored: "np.ndarray") -> Tensor:

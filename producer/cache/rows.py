@@ -163,8 +163,8 @@ class Rows:
         end = self.windows.end(length)
         if self.start > end:
             raise SpecError(
-                f"crop by {tokens} tokens is not allowed: tokens {end} to {self.start - 1} would be exact again and are "
-                "stored quantized; call activate_past_recording() before the tokens that may be taken back"
+                f"crop by {tokens} tokens is not allowed: tokens {end} to {self.start - 1} would be exact again "
+                "and are stored quantized; call activate_past_recording() before the tokens that may be taken back"
             )
         if self.stored > end:
             for side, encoder in self.encoders.items():

@@ -1,8 +1,8 @@
 """Row-by-matrix products whose value depends on the row and the matrix alone, not on how many rows there are.
 
-A product in float32 is summed in an order that its library chooses by shape, thread and processor, so the last bit of a
-row changes with the rows beside it, and a quantizer turns a last bit into another code. Here both factors are rounded to
-a fixed-point grid, so coarse that float64 holds every partial sum exactly: any order gives the same bits.
+A product in float32 is summed in an order that its library chooses by shape, thread and processor, so the last bit of
+a row changes with the rows beside it, and a quantizer turns a last bit into another code. Here both factors are rounded
+to a fixed-point grid, so coarse that float64 holds every partial sum exactly: any order gives the same bits.
 """
 
 import math

@@ -49,7 +49,9 @@ def quantize_heads(
         ]
         nearest = Quantized(
             np.concatenate([head.codes for head in heads]),
-            tuple(np.concatenate(scalars) for scalars in zip(*(head.metadata for head in heads), strict=True)),
+            tuple(
+                np.concatenate(scalars) for scalars in zip(*(head.metadata for head in heads), strict=True)
+            ),
         )
     if factors is None:
         return nearest

@@ -1,7 +1,7 @@
 """Random models of several families, made small, in float64, and schemes fitted to nothing.
 
-In float64 the rounding of a model does not reach the float32 rows that are quantized, so that laws hold to its last bits
-and a test can ask for them.
+In float64 the rounding of a model does not reach the float32 rows that are quantized, so that laws hold to its last
+bits and a test can ask for them.
 """
 
 from dataclasses import replace
