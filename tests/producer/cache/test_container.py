@@ -393,5 +393,5 @@ def test_versions_outside_the_range_are_refused():
     for version in ("5.16.0", "5.20.2", "5.24.9"):
         require_version(version)
     for version in ("4.57.1", "5.15.9", "5.25.0.dev0", "6.0.0", "unknown"):
-        with pytest.raises(ExtraMissingError, match="knows the cache interface of 5.16 to 5.24"):
+        with pytest.raises(ExtraMissingError, match=r"knows the cache interface of 5\.16 to 5\.24"):
             require_version(version)
