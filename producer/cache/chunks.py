@@ -1,8 +1,8 @@
 """Reads of a packed body by chunks: an online softmax, and products with codes that stay codes until they are read.
 
 For two-bit codes with one scale a group along the channels, q·k = Σ_g scale_g (q_g·c_g) plus a term of the group's
-zero point or minimum and Σ q_g. So codes are multiplied as they are, four planes of a byte at a time, their place in the
-byte folded into the query as a power of two. Anything else is decoded, a chunk at a time.
+zero point or minimum and Σ q_g. So codes are multiplied as they are, four planes of a byte at a time, their place in
+the byte folded into the query as a power of two. Anything else is decoded, a chunk at a time.
 """
 
 from typing import TYPE_CHECKING, Any

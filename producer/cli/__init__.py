@@ -5,7 +5,20 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from producer.cli import audit, check, compare, doctor, evaluate, export, fit, kernels, rederive, run, trace
+from producer.cli import (
+    audit,
+    check,
+    compare,
+    doctor,
+    evaluate,
+    export,
+    fit,
+    generate,
+    kernels,
+    rederive,
+    run,
+    trace,
+)
 from producer.cli.common import COULD_NOT_JUDGE, DELEGATE, INTERRUPTED, complain, print_delegation
 from producer.errors import BackendUnavailableError, ProducerError
 
@@ -33,6 +46,7 @@ examples:
   kvint2eval-producer fit --calibration calibration --scheme balanced -o balanced.safetensors
   kvint2eval-producer fit --calibration calibration --scheme oscar-centred --refine optr-paper --held-out held-out \\
       --state optr-state -o optr.safetensors
+  kvint2eval-producer generate --model model.gguf --fitted balanced.safetensors --prompt-file prompt.txt
   kvint2eval-producer compare --calibration calibration --trace evaluation --dialect oscar-prefill \\
     --arm quarot --fitted balanced.safetensors -o records.jsonl
 """
@@ -59,7 +73,20 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for subcommand in (run, rederive, audit, trace, fit, export, evaluate, check, compare, doctor, kernels):
+    for subcommand in (
+        run,
+        rederive,
+        audit,
+        trace,
+        fit,
+        export,
+        evaluate,
+        generate,
+        check,
+        compare,
+        doctor,
+        kernels,
+    ):
         subcommand.add(commands)
     return parser
 

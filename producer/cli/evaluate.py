@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 
+#: Tokens that leave the packed cache's recent window at once; `producer.cache.container.FLUSH`, which needs torch.
+_FLUSH = 32
+
+
 def add(commands: "Subcommands") -> None:
     """Add the subcommand."""
     command = add_command(
@@ -71,6 +75,12 @@ def add(commands: "Subcommands") -> None:
         "--model", type=Path, metavar="PATH", help="the trace's model, to run it with each scheme's cache"
     )
     command.add_argument(
+        "--decode",
+        action="store_true",
+        help="with --model: decode token by token with the packed cache of docs/transformers.md, from which 32 tokens "
+        "leave the recent window at once, in place of one pass that simulates a window of exact length",
+    )
+    command.add_argument(
         "--first-token",
         default=512,
         type=int,
@@ -120,9 +130,14 @@ def run(arguments: "argparse.Namespace") -> int:
     comparison = compare_schemes(candidates, evaluation, processes, ProgressBar(), arguments.rival)
     if arguments.model is not None:
         layers = dict(zip([scheme.name for scheme in comparison.schemes], comparison.fitted, strict=True))
-        runs = run_schemes(arguments.model, evaluation, layers, arguments.first_token, state, ProgressBar())
+        flush = _FLUSH if arguments.decode else None
+        runs = run_schemes(
+            arguments.model, evaluation, layers, arguments.first_token, state, ProgressBar(), flush
+        )
         comparison.runs.update(runs)
     content = comparison.to_json()
+    if arguments.decode:
+        content["model_run"] = {"way": "decode", "flush": _FLUSH}
     if arguments.output is not None:
         write_text(arguments.output, json.dumps(content) + "\n")
     if arguments.plot is not None:
@@ -148,6 +163,8 @@ def _require_arguments(arguments: "argparse.Namespace") -> tuple[int, float]:
             require_writable(path)
     if arguments.plot is not None:
         require_plot(arguments.plot)
+    if arguments.decode and arguments.model is None:
+        raise SpecError("--decode without --model is not allowed: it is a way to run the model")
     if arguments.state is not None and arguments.model is None:
         raise SpecError("--state without --model is not allowed: it keeps runs of the model")
     processes = default_workers() if arguments.processes is None else arguments.processes

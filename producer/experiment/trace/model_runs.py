@@ -49,6 +49,7 @@ def run_schemes(
     first: int,
     state: RunState,
     progress: "Progress",
+    decode_flush: int | None = None,
 ) -> "dict[str, list[ModelErrors]]":
     """Return what every scheme does to the model, one entry a sequence of the trace.
 
@@ -64,6 +65,8 @@ def run_schemes(
     state : RunState
         Runs that it holds are not made again; new ones are kept in it as they end.
     progress : Progress
+    decode_flush : int, optional
+        Decode token by token with a packed cache from which so many tokens leave the recent window at once.
 
     Raises
     ------
@@ -82,6 +85,8 @@ def run_schemes(
         reference = None
         for name, layers in schemes.items():
             key = key_of_run(trace.model.weights_sha256, sequence.token_ids_sha256, first, layers)
+            if decode_flush is not None:
+                key += f"-decode-{decode_flush}"
             errors = state.get(key)
             if errors is None:
                 left = f", {_left(start, timed, total - done)} left" if timed else ""
@@ -89,7 +94,8 @@ def run_schemes(
                 loaded = load_model(path) if loaded is None else loaded
                 if reference is None:
                     reference = ModelReference(loaded, trace.token_ids(index), first)
-                errors = reference.errors(layers)
+                flush = 1 if decode_flush is None else decode_flush
+                errors = reference.errors(layers, flush, is_decoded=decode_flush is not None)
                 state.add(key, name, sequence.name, errors)
                 timed += 1
             found[name].append(errors)
