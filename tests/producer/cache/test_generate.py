@@ -17,6 +17,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def fitted(smollm2, tmp_path_factory):
     """A file for SmolLM2 with windows of 12 tokens, fitted to nothing."""
+    import torch  # noqa: PLC0415
+
     from producer.scheme.fitted_file import Fitted, write_fitted  # noqa: PLC0415
     from producer.scheme.fitted_layer import FittedLayer  # noqa: PLC0415
     from producer.scheme.registry import Scheme  # noqa: PLC0415
@@ -24,6 +26,7 @@ def fitted(smollm2, tmp_path_factory):
     from producer.transform.dense import build_quarot  # noqa: PLC0415
     from producer.transform.transform_file import LayerTransforms  # noqa: PLC0415
 
+    torch.set_num_threads(1)
     scheme = Scheme(name="quarot", key_rotation="quarot", value_rotation="quarot", sink=4, recent=8)
     layer = FittedLayer(scheme, LayerTransforms(build_quarot(64), build_quarot(64)))
     info = SequenceInfo(
