@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: run test slow lint bench mutants regen docs evidence rederive gpu gpu-optr gpu-dry-run clean run-record
+.PHONY: run test slow matrix lint bench mutants regen docs evidence rederive gpu gpu-optr gpu-dry-run clean run-record
 
 # The environment of a user: the package alone.
 $(VENV)/.base: pyproject.toml
@@ -46,6 +46,21 @@ $(VENV)/.trace: $(VENV)/.dev
 
 slow: $(VENV)/.trace
 	REQUIRE_TRACE=1 $(BIN)/python -m pytest -m slow
+
+# The packed cache's tests marked `matrix` against other versions of transformers, each with its own hub library; `make
+# slow` runs them against the newest.
+MATRIX ?= 5.16.0 5.20.2
+matrix: $(VENV)/.trace
+	@for version in $(MATRIX); do \
+	  folder=build/transformers-$$version; \
+	  if [ ! -d $$folder ]; then \
+	    $(BIN)/python -m pip install --quiet --target $$folder transformers==$$version --no-deps && \
+	    $(BIN)/python -m pip install --quiet --target $$folder 'huggingface-hub>=1.5,<2' || exit 1; \
+	  fi; \
+	  echo "transformers $$version"; \
+	  PYTHONPATH=$$folder REQUIRE_TRACE=1 $(BIN)/python -m pytest -m matrix -q \
+	    tests/producer/cache tests/property/test_a_packed_cache_keeps_its_laws.py || exit 1; \
+	done
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

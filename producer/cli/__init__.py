@@ -13,6 +13,7 @@ from producer.cli import (
     evaluate,
     export,
     fit,
+    generate,
     kernels,
     plot,
     rederive,
@@ -47,6 +48,7 @@ examples:
   kvint2eval-producer fit --calibration calibration --scheme balanced -o balanced.safetensors
   kvint2eval-producer fit --calibration calibration --scheme oscar-centred --refine optr-paper --held-out held-out \\
       --state optr-state -o optr.safetensors
+  kvint2eval-producer generate --model model.gguf --fitted balanced.safetensors --prompt-file prompt.txt
   kvint2eval-producer compare --calibration calibration --trace evaluation --dialect affine-midpoint --centred \\
     --arm quarot --fitted balanced.safetensors -o records.jsonl
 """
@@ -83,6 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
         evaluate,
         check,
         plot,
+        generate,
         compare,
         doctor,
         kernels,

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["add", "asked_schemes"]
 
 
+#: Tokens that leave the packed cache's recent window at once; `producer.cache.container.FLUSH`, which needs torch.
+_FLUSH = 32
+
+
 def add(commands: "Subcommands") -> None:
     """Add the subcommand."""
     command = add_command(
@@ -87,6 +91,12 @@ def add(commands: "Subcommands") -> None:
     )
     command.add_argument(
         "--model", type=Path, metavar="PATH", help="the trace's model, to run it with each scheme's cache"
+    )
+    command.add_argument(
+        "--decode",
+        action="store_true",
+        help="with --model: decode token by token with the packed cache of docs/guides/transformers.md, from which 32 "
+        "tokens leave the recent window at once, in place of one pass that simulates a window of exact length",
     )
     command.add_argument(
         "--first-token",
@@ -167,6 +177,8 @@ def run(arguments: "argparse.Namespace") -> int:
             write_text(arguments.output, json.dumps(comparison.to_json()) + "\n")
         comparison.runs.update(_runs(arguments, checkpoint, comparison, state))
     content = comparison.to_json() | ({"left_out": left_out} if left_out else {})
+    if arguments.decode:
+        content["model_run"] = {"way": "decode", "flush": _FLUSH}
     if arguments.output is not None:
         write_text(arguments.output, json.dumps(content) + "\n")
     if arguments.plot is not None:
@@ -226,6 +238,7 @@ def _runs(
         ProgressBar(quiet=arguments.quiet),
         device=arguments.device,
         untrained=arguments.untrained,
+        decode_flush=_FLUSH if arguments.decode else None,
     )
 
 
@@ -244,6 +257,7 @@ def _require_arguments(arguments: "argparse.Namespace") -> tuple[int, float]:
         require_plot(arguments.plot)
     for name, is_given in (
         ("--state", arguments.state is not None),
+        ("--decode", arguments.decode),
         ("--dtype", arguments.dtype is not None),
         ("--device", arguments.device != "cpu"),
         ("--untrained", arguments.untrained),

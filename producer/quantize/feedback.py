@@ -16,12 +16,21 @@ from producer.quantize.base import Quantized
 from producer.quantize.steps import expand, half_up_codes
 
 if TYPE_CHECKING:
-    from producer.numerics.arrays import Float32Array, Float64Array
+    from producer.numerics.arrays import Float32Array, Float64Array, UInt8Array
     from producer.quantize.base import Dialect
 
-__all__ = ["feedback_factors", "quantize_with_feedback", "require_factors", "takes_feedback"]
+__all__ = [
+    "feedback_codes",
+    "feedback_factors",
+    "quantize_with_feedback",
+    "require_factors",
+    "require_feedback",
+    "takes_feedback",
+]
 
 _TOP = 3
+#: Tokens at a time: what they carry stays in a processor's second cache.
+_TOKENS = 256
 
 
 def takes_feedback(dialect: "Dialect") -> bool:
@@ -103,32 +112,61 @@ def quantize_with_feedback(
     Notes
     -----
     For i = 0 … d - 1: t = zᵢ + Σ_{j<i} eⱼ Uⱼᵢ, codeᵢ = trunc(t/scale + zero + ½) held to 0 … 3,
-    eᵢ = zᵢ - (codeᵢ - zero)·scale, in float32. d(d - 1)/2 products a row beside the d² of its transform.
+    eᵢ = zᵢ - (codeᵢ - zero)·scale, in float32, the sum in rising j. d(d - 1)/2 products a row beside the d² of its
+    transform. Every step is by element, so the codes of a row do not depend on the rows beside it.
     """
+    require_feedback(dialect, x.shape, factors)
+    nearest = dialect.quantize(x, clip_ratio, group_size)
+    return Quantized(feedback_codes(x, nearest.metadata, factors), nearest.metadata)
+
+
+def require_feedback(dialect: "Dialect", shape: tuple[int, ...], factors: "Float32Array") -> None:
+    """Raise `SpecError` unless a dialect takes feedback and the factors fit rows of (num_kv_heads, tokens, d)."""
     if not takes_feedback(dialect):
         raise SpecError(
             f"dialect {dialect.name!r} is not allowed with error feedback: one of two bits with a float zero point, "
             "half-up codes and groups along channels"
         )
-    if factors.shape != (x.shape[0], x.shape[-1], x.shape[-1]):
+    if factors.shape != (shape[0], shape[-1], shape[-1]):
         raise SpecError(
-            f"factors {factors.shape} are not allowed with rows {x.shape}: (num_kv_heads, d, d) of the same"
+            f"factors {factors.shape} are not allowed with rows {shape}: (num_kv_heads, d, d) of the same"
         )
-    nearest = dialect.quantize(x, clip_ratio, group_size)
+
+
+def feedback_codes(
+    x: "Float32Array", metadata: "tuple[Float32Array, ...]", factors: "Float32Array"
+) -> "UInt8Array":
+    """Return codes with error feedback of rows whose scales and zero points are known; see `quantize_with_feedback`.
+
+    Parameters
+    ----------
+    x : float32, shape (num_kv_heads, tokens, channels)
+    metadata : two of float32, shape (num_kv_heads, tokens, groups)
+    factors : float32, shape (num_kv_heads, channels, channels)
+    """
+    codes = np.empty(x.shape, dtype=np.uint8)
+    for first in range(0, x.shape[1], _TOKENS):
+        part = slice(first, first + _TOKENS)
+        own = tuple(scalars[:, part] for scalars in metadata)
+        codes[:, part] = _codes_of_part(x[:, part], own, factors)
+    return codes
+
+
+def _codes_of_part(
+    x: "Float32Array", metadata: "tuple[Float32Array, ...]", factors: "Float32Array"
+) -> "UInt8Array":
     # Channels first: a channel of all tokens is then one run of memory.
-    scale, zero = (np.ascontiguousarray(expand(part, x.shape).swapaxes(1, 2)) for part in nearest.metadata)
+    scale, zero = (np.ascontiguousarray(expand(part, x.shape).swapaxes(1, 2)) for part in metadata)
     rows = np.ascontiguousarray(x.swapaxes(1, 2))
     codes = np.empty(rows.shape, dtype=np.uint8)
-    errors = np.empty_like(rows)
+    carried = np.zeros_like(rows)
     for channel in range(rows.shape[1]):
-        carried: Float32Array = factors[:, None, :channel, channel] @ errors[:, :channel]
-        own, unit, offset = rows[:, channel], scale[:, channel], zero[:, channel]
-        target = own + carried[:, 0]
+        unit, offset = scale[:, channel], zero[:, channel]
+        target = rows[:, channel] + carried[:, channel]
         target /= unit
         target += offset
-        codes[:, channel] = half_up_codes(target, _TOP)
-        level = codes[:, channel].astype(np.float32)
-        level -= offset
-        level *= unit
-        np.subtract(own, level, out=errors[:, channel])
-    return Quantized(np.ascontiguousarray(codes.swapaxes(1, 2)), nearest.metadata)
+        found = half_up_codes(target, _TOP)
+        codes[:, channel] = found
+        error = rows[:, channel] - (found.astype(np.float32) - offset) * unit
+        carried[:, channel + 1 :] += factors[:, channel, channel + 1 :, None] * error[:, None]
+    return codes.swapaxes(1, 2)

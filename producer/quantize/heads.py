@@ -6,7 +6,7 @@ import numpy as np
 
 from producer.errors import SpecError
 from producer.quantize.base import Quantized
-from producer.quantize.feedback import quantize_with_feedback
+from producer.quantize.feedback import feedback_codes, require_feedback
 
 if TYPE_CHECKING:
     from producer.numerics.arrays import Float32Array
@@ -43,21 +43,21 @@ def quantize_heads(
         raise SpecError(
             f"dialect {dialect.name!r} is not allowed with clips by head or error feedback: its groups span the heads"
         )
+    if factors is not None:
+        require_feedback(dialect, x.shape, factors)
     if len(set(clips)) == 1:
-        return _quantize(dialect, x, clips[0], group_size, factors)
-    heads = [
-        _quantize(dialect, x[head, None], clip, group_size, None if factors is None else factors[head, None])
-        for head, clip in zip(range(len(x)), clips, strict=True)
-    ]
-    return Quantized(
-        np.concatenate([head.codes for head in heads]),
-        tuple(np.concatenate(scalars) for scalars in zip(*(head.metadata for head in heads), strict=True)),
-    )
-
-
-def _quantize(
-    dialect: "Dialect", x: "Float32Array", clip: float, group_size: int, factors: "Float32Array | None"
-) -> Quantized:
+        nearest = dialect.quantize(x, clips[0], group_size)
+    else:
+        heads = [
+            dialect.quantize(x[head, None], clip, group_size)
+            for head, clip in zip(range(len(x)), clips, strict=True)
+        ]
+        nearest = Quantized(
+            np.concatenate([head.codes for head in heads]),
+            tuple(
+                np.concatenate(scalars) for scalars in zip(*(head.metadata for head in heads), strict=True)
+            ),
+        )
     if factors is None:
-        return dialect.quantize(x, clip, group_size)
-    return quantize_with_feedback(dialect, x, clip, group_size, factors)
+        return nearest
+    return Quantized(feedback_codes(x, nearest.metadata, factors), nearest.metadata)

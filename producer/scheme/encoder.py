@@ -40,8 +40,8 @@ class RowEncoder:
     Notes
     -----
     Rows of the model are x; coded rows are z = (x - μ) M, which the dialect quantizes to ẑ, and x̂ = ẑ M⁻¹ + μ. All in
-    float32. A block of tokens can be coded on its own. Whether its codes are, bit by bit, those of the same tokens in
-    a larger block depends on the matrix product of the machine, which may sum in another order.
+    float32. A block of tokens can be coded on its own: its codes are, bit by bit, those of the same tokens in a larger
+    block (`producer.numerics.exact_product`).
     """
 
     dialect: "Dialect"

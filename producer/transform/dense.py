@@ -14,6 +14,7 @@ import numpy as np
 
 from producer.errors import SpecError
 from producer.numerics.arrays import require_finite
+from producer.numerics.exact_product import exact_matrix, exact_product
 from producer.transform.hadamard_matrix import normalized_hadamard
 
 if TYPE_CHECKING:
@@ -104,10 +105,15 @@ class DenseTransform(ABC):
         return hashlib.sha256((rows * np.sign(first) + np.float32(0)).astype("<f4").tobytes()).hexdigest()
 
     def rotate(self, x: "Float32Array") -> "Float32Array":
-        """Return x M for keys or values of shape (…, num_kv_heads, tokens, head_dim), float32."""
+        """Return x M for keys or values of shape (…, num_kv_heads, tokens, head_dim), float32.
+
+        What a row becomes does not depend on the rows beside it (`producer.numerics.exact_product`): a cache that is
+        filled token by token codes what one pass codes.
+        """
         self._require_heads(x)
-        rotated: Float32Array = np.matmul(x, self.matrices)
-        return rotated
+        if self.kind == "identity":
+            return x
+        return exact_product(x, exact_matrix(self.matrices))
 
     def undo(self, x: "Float32Array") -> "Float32Array":
         """Return x M⁻¹ for transformed keys or values of shape (…, num_kv_heads, tokens, head_dim), float32."""

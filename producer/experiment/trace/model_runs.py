@@ -93,7 +93,7 @@ def require_model_of(
     return checkpoint
 
 
-def run_schemes(
+def run_schemes(  # noqa: PLR0913 - one argument an option of the command
     checkpoint: Checkpoint,
     trace: "Trace",
     schemes: "Mapping[str, Sequence[FittedLayer]]",
@@ -103,6 +103,7 @@ def run_schemes(
     *,
     device: str = "cpu",
     untrained: bool = False,
+    decode_flush: int | None = None,
 ) -> "dict[str, list[ModelErrors]]":
     """Return what every scheme does to the model, one entry a sequence of the trace.
 
@@ -133,8 +134,9 @@ def run_schemes(
     -----
     One plain pass a sequence is shared by all schemes, and one model in memory by all.
     """
+    way = "" if decode_flush is None else f"-decode-{decode_flush}"
     keys = {
-        (index, name): key_of_run(trace.model, device, sequence.token_ids_sha256, first, layers)
+        (index, name): key_of_run(trace.model, device, sequence.token_ids_sha256, first, layers) + way
         for index, sequence in enumerate(trace.sequences)
         for name, layers in schemes.items()
     }

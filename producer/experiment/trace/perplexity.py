@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from producer.errors import SpecError
+from producer.experiment.trace.decode import decode_hidden
 from producer.trace.model import LoadedModel, logits_of, run_hidden, to_numpy, use_attention
 
 if TYPE_CHECKING:
@@ -59,7 +60,13 @@ class ModelErrors:
 
 
 def windowed_attention(
-    q: Any, exact: tuple[Any, Any], quantized: tuple[Any, Any], scaling: float, sink: int, recent: int
+    q: Any,
+    exact: tuple[Any, Any],
+    quantized: tuple[Any, Any],
+    scaling: float,
+    sink: int,
+    recent: int,
+    flush: int = 1,
 ) -> Any:
     """Return causal attention that reads quantized tokens outside the sink and recent windows.
 
@@ -71,6 +78,9 @@ def windowed_attention(
     scaling : float
     sink, recent : int
         A query at position t reads token s exactly when s < sink or s > t - recent.
+    flush : int
+        Tokens leave the recent window in blocks that end at multiples of it: with more than 1 a query reads token s
+        exactly when s < sink or s ≥ F·⌊(t + 1 - recent)/F⌋.
 
     Returns
     -------
@@ -79,7 +89,8 @@ def windowed_attention(
     Notes
     -----
     Of queries a … b - 1 none reads a token of sink … a - recent exactly, and none one from b - recent on quantized. So
-    their row of scores has three parts: the sink, quantized tokens up to b - recent, exact ones from a - recent + 1 on.
+    their row of scores has three parts: the sink, quantized tokens up to b - recent, exact ones from a - recent + 1 on
+    (both bounds rounded down to a multiple of F).
     The few that are in both are hidden once, by the query; one softmax is taken over the whole row.
     """
     import torch  # noqa: PLC0415 - an extra
@@ -89,8 +100,9 @@ def windowed_attention(
     parts = []
     for first in range(0, length, _CHUNK):
         end = min(first + _CHUNK, length)
-        near = max(min(sink, end), first - recent + 1)
-        spans = ((0, min(sink, near)), (sink, max(sink, end - recent)), (near, end))
+        near = max(min(sink, end), (first - recent + 1) // flush * flush)
+        far = (end - recent) // flush * flush
+        spans = ((0, min(sink, near)), (sink, max(sink, far)), (near, end))
         keys, values = (
             torch.cat(
                 [
@@ -105,7 +117,8 @@ def windowed_attention(
         is_quantized = torch.zeros(columns.shape, dtype=torch.bool, device=q.device)
         is_quantized[spans[0][1] : columns.shape[0] - (end - near)] = True
         rows = places[first:end, None]
-        is_read = (columns < sink) | ((columns > rows - recent) != is_quantized)
+        edges = (rows + 1 - recent).div(flush, rounding_mode="floor") * flush
+        is_read = (columns < sink) | ((columns >= edges) != is_quantized)
         mask = is_read & (columns <= rows)
         parts.append(
             torch.nn.functional.scaled_dot_product_attention(
@@ -156,6 +169,9 @@ class ModelReference:
         self,
         fitted: "Sequence[FittedLayer] | Mapping[int, FittedLayer]",
         passed: "Callable[[int], None] | None" = None,
+        *,
+        flush: int = 1,
+        is_decoded: bool = False,
     ) -> ModelErrors:
         """Return what a scheme, fitted to all layers, does to the model on this sequence.
 
@@ -164,6 +180,11 @@ class ModelReference:
         fitted : sequence, or mapping of int, to FittedLayer
         passed : callable, optional
             Is told the index of each layer that the run has passed.
+        flush : int
+            Tokens that leave the recent window at once; see `windowed_attention`.
+        is_decoded : bool
+            Whether the model decodes token by token with a packed cache (`producer.cache`), from the token before the
+            first that is scored, in place of one pass that simulates it.
 
         Raises
         ------
@@ -184,8 +205,11 @@ class ModelReference:
             if passed is not None:
                 passed(layer_idx)
 
-        with use_attention(self._loaded, _attention_of(fitted)):
-            final = run_hidden(self._loaded, self._ids, compare)
+        if is_decoded:
+            final = decode_hidden(self._loaded, self._ids, fitted, (self._first - 1, flush), compare)
+        else:
+            with use_attention(self._loaded, _attention_of(fitted, flush)):
+                final = run_hidden(self._loaded, self._ids, compare)
         likelihoods, divergences, agreements = [], [], []
         for place, log_q in self._predictions(final):
             log_p = self._log_p[place]
@@ -220,7 +244,7 @@ class ModelReference:
         return taken.astype(np.float64)
 
 
-def _attention_of(fitted: Any) -> Any:
+def _attention_of(fitted: Any, flush: int) -> Any:
     """Return the attention hook of a scheme that is fitted to all layers."""
 
     def attend(layer_idx: int, q: Any, k: Any, v: Any, scaling: float) -> Any:
@@ -232,7 +256,7 @@ def _attention_of(fitted: Any) -> Any:
         if torch.equal(quantized[0], k) and torch.equal(quantized[1], v):
             raise SpecError(f"layer {layer_idx}: the quantized cache is the exact one: nothing was quantized")
         scheme = layer.scheme
-        return windowed_attention(q, (k, v), quantized, scaling, scheme.sink, scheme.recent)
+        return windowed_attention(q, (k, v), quantized, scaling, scheme.sink, scheme.recent, flush)
 
     return attend
 
