@@ -1,4 +1,4 @@
-"""Reads of a packed body by chunks: an online softmax, and products with codes that stay codes until they are read.
+"""Chunked reading of a packed body: an online softmax, and products with codes that stay codes until then.
 
 For two-bit codes with one scale a group along the channels, q·k = Σ_g scale_g (q_g·c_g) plus a term of the group's
 zero point or minimum and Σ q_g. So codes are multiplied as they are, four planes of a byte at a time, their place in

@@ -291,6 +291,17 @@ class PackedCache(transformers.Cache):  # type: ignore[misc, name-defined]
             _require_no_padding((kwargs.get("kwargs") or {}).get("position_ids"), int(key_states.shape[2]))
         return super().update(key_states, value_states, layer_idx, *args, **kwargs)  # type: ignore[no-any-return]
 
+    def reset(self) -> None:
+        """Forget all tokens and the padding."""
+        super().reset()
+        for layer in self.layers:
+            # Before 5.24 transformers' own layers keep their tokens, as zeros.
+            if isinstance(layer, transformers.cache_utils.DynamicLayer):
+                layer.keys = layer.values = None
+                layer.is_initialized = False
+                if hasattr(layer, "cumulative_length"):
+                    layer.cumulative_length = 0
+
     def save(self, path: "Path | str") -> None:
         """Write all tokens to a file, under a temporary name that is renamed; see `producer.cache.saved`."""
         write_state(path, self)

@@ -156,8 +156,8 @@ def read_fitted_file(path: "Path") -> Fitted:
         if "config_sha256" not in named:
             raise FileFormatError(
                 f"{path}: written by an earlier version, which names its model by the weights alone and its texts by "
-                "whole lines: nobody can tell whether it was fitted to the model and the texts that are meant; fit it "
-                "again"
+                "whole lines: it cannot be told whether it was fitted to the model and the texts that are meant; "
+                "fit it again"
             )
         model = parse_model(named)
         calibration = tuple(map(parse_sequence, _json(path, metadata, "calibration", list)))

@@ -220,7 +220,8 @@ def read_trace(folder: "Path") -> Trace:
         if content["format"] == _EARLIER:
             raise FileFormatError(
                 f"{path}: a trace of an earlier version, which names its model by the weights alone and its texts by "
-                "whole lines: nobody can tell whether it is of the model and the texts that are meant; capture it again"
+                "whole lines: it cannot be told whether it is of the model and the texts that are meant; "
+                "capture it again"
             )
         if content["format"] != FORMAT:
             raise FileFormatError(f"{path}: format {content['format']!r} is not allowed: {FORMAT}")

@@ -72,8 +72,8 @@ class RunState:
                 entry = json.loads(line)
                 if entry["format"] == _EARLIER:
                     raise FileFormatError(
-                        f"{path}: runs of an earlier version, which names the model by its weights alone: nobody can "
-                        "tell whether they are of this model; take another file"
+                        f"{path}: runs of an earlier version, which names the model by its weights alone: it cannot "
+                        "be told whether they are of this model; take another file"
                     )
                 self._runs[str(entry["key"])] = _parse(entry)
             except (ValueError, KeyError, TypeError) as error:

@@ -49,7 +49,6 @@ def test_generate_prints_text_speed_and_bytes(smollm2_path, fitted, tmp_path, ca
     command += ["--prompt-file", str(prompt), "--metadata", "float16", "--windows", "float16"]
     assert main(command) == 0
     out = capsys.readouterr().out
-    assert "The capital of" in out
     assert "6 tokens in" in out
     # 90 tokens in all: 4 of sink and 22 to the next multiple of 32 below 90 - 8 in 16 bits, 60 at 2.5 bits.
     tokens = int(out.rpartition("cache of ")[2].split()[0])

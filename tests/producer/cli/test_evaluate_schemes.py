@@ -121,7 +121,7 @@ def test_a_scheme_that_is_not_allowed_is_said_before_any_work(folders, tmp_path,
 
 
 def test_the_example_of_the_page_is_a_scheme(folders, tmp_path):
-    text = (ROOT / "docs/schemes.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/methods/schemes.md").read_text(encoding="utf-8")
     (example,) = (part.partition("```")[0] for part in text.split("```toml\n")[1:])
     file, output = tmp_path / "mine.toml", tmp_path / "out.json"
     file.write_text(example)
@@ -196,8 +196,8 @@ def test_groups_of_tokens_begin_where_the_sink_ends():
 
 def test_a_token_wise_scheme_stores_two_scalars_a_token(folders):
     trace = read_trace(folders[1])
-    layer = from_calibration(SCHEMES["quarot-native-token-wise"], None, trace.model).layer(0)
-    side = layer.keys(trace.layer(0, 0).k)
+    layer = from_calibration(SCHEMES["quarot-native-token-wise"], None, trace.model).fit(0, None)
+    side = layer.store_side("key", trace.layer(0, 0).k)
     # 80 tokens of 2 heads of 32 channels: 16 bytes of codes and 8 of scalars each; 320 tokens in 16 bits.
     assert side.stored_bytes == 80 * (16 + 8) + 320 * 64 * 2
     assert float(side.bits_per_element) == 8 * side.stored_bytes / (400 * 64)

@@ -551,7 +551,7 @@ def test_wrong_files_are_refused(records, content, message, capsys, tmp_path):
 def test_records_of_no_trace_are_not_run_from_traces(traces, capsys):
     own = made.__file__.rpartition("/tests/")[0] + "/testdata/runs/paired.json"
     assert main(["rederive", own, "--calibration", str(traces[0].folder), "--trace", "x"]) == 2
-    assert "found a record of no trace" in capsys.readouterr().err
+    assert "found a record that is not of a trace" in capsys.readouterr().err
 
 
 def test_an_arm_is_the_transforms_of_the_scheme_of_its_name(traces):

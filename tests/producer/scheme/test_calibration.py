@@ -7,11 +7,12 @@ import pytest
 
 from producer.errors import SpecError
 from producer.experiment.trace.candidates import TraceCalibration, fit_candidates, from_calibration
+from producer.scheme import calibration as statistics
+from producer.scheme import window_attention
 from producer.scheme.calibration import LayerCalibration
 from producer.scheme.fit import fit_layer
 from producer.scheme.fitted_layer import digest_of_layers
-from producer.scheme.registry import SCHEMES, window_attention
-from producer.scheme.registry import calibration as statistics
+from producer.scheme.registry import SCHEMES
 from producer.trace.files import Trace, read_trace
 from tests.producer import made_traces as made
 

@@ -241,9 +241,9 @@ def test_groups_of_keys_and_values_apart():
     own = parsed('{name = "g", keys = {group_size = 8}, values = {group_size = 16}}').scheme
     layer = made.layer(5, tokens=400)
     fitted = fit_layer(own, [made.layer(6, tokens=100)])
-    keys, values = fitted.keys(layer.k), fitted.values(layer.v)
+    keys, values = fitted.store_side("key", layer.k), fitted.store_side("value", layer.v)
     # Two float32 scalars a group: 2 + 64/8 and 2 + 64/16 bits between the windows of 16.
     assert float(keys.bits_per_element) == (80 * 10 + 320 * 16) / 400
     assert float(values.bits_per_element) == (80 * 6 + 320 * 16) / 400
     assert isinstance(fitted, FittedLayer)
-    assert np.isfinite(values.values).all()
+    assert np.isfinite(values.restored()).all()
