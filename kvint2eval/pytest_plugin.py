@@ -425,3 +425,8 @@ class RecordItem(_Said):
     @property
     def _named(self) -> str:
         return self._shown if self._line is None else f"{self._shown}:{self._line}"
+
+
+if not _IS_NEW_ENOUGH:
+    # An older pytest refuses a plugin whose hooks have arguments that it does not know.
+    del pytest_collect_file, pytest_collection_modifyitems, pytest_terminal_summary

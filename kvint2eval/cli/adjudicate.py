@@ -123,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
             Words("kvint2eval adjudicate", lambda tally: tally.sentence()),
             step_summary(arguments.format),
         )
-    say_remarks(judge.report)
+    say_remarks(judge.report, found)
     print(f"kvint2eval: {tally.sentence()}", file=sys.stderr)
     code = tally.exit_code(accept_delegate=arguments.accept_delegate)
     # Readers of SARIF take another exit code for a failure of the tool itself.
@@ -191,10 +191,11 @@ def say(found: Collected) -> None:
         remark(line)
 
 
-def say_remarks(report: Report) -> None:
-    """Say on standard error what a report has to say that decides nothing."""
+def say_remarks(report: Report, found: Collected) -> None:
+    """Say on standard error what a report has to say that decides nothing, and that was not said of the paths."""
     for line in (*report.remarks, *getattr(report, "cuts", ())):
-        remark(line)
+        if line not in found.passed_over:
+            remark(line)
 
 
 def judge_inputs(found: Collected, judge: Judge, descriptor: int, jobs: int) -> Tally:

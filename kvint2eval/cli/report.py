@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
             lambda target: judge_inputs(found, judge, target, 1),
             Words("kvint2eval report", lambda tally: tally.sentence()),
         )
-    say_remarks(judge.report)
+    say_remarks(judge.report, found)
     print(f"kvint2eval: {tally.sentence()}", file=sys.stderr)
     return tally.exit_code(accept_delegate=arguments.accept_delegate)
 

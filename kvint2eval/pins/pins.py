@@ -346,7 +346,7 @@ def _hash_pinned(entry: Mapping[str, Any], root: Path, tree: tuple[str, ...]) ->
             return _hash_tree(target, entry["path"], tree, compute), ""
         digest = compute(target)
     except InputError as error:
-        return None, f": {error}"
+        return None, f": {error}" if os.path.lexists(target) else look_alike(target)
     return digest, "" if digest == entry["sha256"] else line_end_hint(
         target, entry["sha256"], is_text=is_text
     )
