@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kvint2eval.contract.v1.model import Record
     from kvint2eval.contract.v2.canonical import witness_v2
     from kvint2eval.errors import InputError, Kvint2evalError, PinsError, PolicyError
+    from kvint2eval.files.inputs import read_envelope, read_record_file
     from kvint2eval.pins.pins import Pins, read_pins
     from kvint2eval.pins.root import Root
     from kvint2eval.signing.policy import Policy, read_policy
@@ -47,9 +48,11 @@ __all__ = [
     "adjudicate",
     "canonical_json",
     "canonical_v1",
+    "read_envelope",
     "read_pins",
     "read_policy",
     "read_record",
+    "read_record_file",
     "witness_v1",
     "witness_v2",
 ]
@@ -72,9 +75,11 @@ _HOMES = {
     "adjudicate": "adjudication",
     "canonical_json": "strict_json.rfc8785",
     "canonical_v1": "contract.v1.canonical",
+    "read_envelope": "files.inputs",
     "read_pins": "pins.pins",
     "read_policy": "signing.policy",
     "read_record": "adjudication",
+    "read_record_file": "files.inputs",
     "witness_v1": "contract.v1.canonical",
     "witness_v2": "contract.v2.canonical",
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kvint2eval.codes import FINDINGS, REASONS
+from kvint2eval.codes import FINDINGS, REASONS, Outcome, Reason
 from kvint2eval.contract import KNOWN_VERSIONS, V2
 from kvint2eval.contract.shape import ShapeFault, contract_version
 from kvint2eval.contract.v1.judge import judge_v1, read_plain_v1, subject_v1
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kvint2eval.contract.v2 import _decoder as layout_v2
     from kvint2eval.contract.v2 import model as v2
     from kvint2eval.contract.v2.rules import SubjectV2
+    from kvint2eval.errors import InputError
     from kvint2eval.pins.pins import Pins
     from kvint2eval.pins.root import Root
     from kvint2eval.signing.policy import Policy
@@ -44,7 +45,8 @@ def adjudicate(
     pins: Pins | None = None,
     root: Root | None = None,
     policy: Policy | None = None,
-    envelope: bytes | None = None,
+    envelope: bytes | InputError | None = None,
+    require_bound: bool = False,
 ) -> Verdict:
     """Verdict on the bytes of one record.
 
@@ -59,7 +61,14 @@ def adjudicate(
     policy
         Whose signatures the record needs, as `kvint2eval.signing.policy.read_policy` gives it.
     envelope
-        The bytes of the record's DSSE envelope; only looked at with a policy.
+        The bytes of the record's DSSE envelope, or why they cannot be read; only looked at with a policy.
+    require_bound
+        Whether every digest of the record has to be bound to a file; a policy may ask for it too.
+
+    Raises
+    ------
+    TypeError
+        The data are no bytes.
 
     Returns
     -------
@@ -71,6 +80,43 @@ def adjudicate(
     A complete record in plain ASCII takes a fast decoder; any other text, and any text with a finding, takes
     the strict reader, which knows the place of each member. Both give the same verdict.
     """
+    if not isinstance(data, bytes):
+        raise TypeError(
+            f"found {type(data).__name__}, allowed: bytes, as they stand in the file: Path(...).read_bytes(), or "
+            "text.encode() of a text"
+        )
+    verdict = _adjudicate(data, pins, root, policy, envelope)
+    if not (require_bound or (policy is not None and policy.require_bound)):
+        return verdict
+    return _required(verdict, data)
+
+
+def _required(verdict: Verdict, data: bytes) -> Verdict:
+    """The verdict where every digest has to be bound: unsupported for the first that is only declared."""
+    if verdict.outcome is Outcome.UNSUPPORTED:
+        return verdict
+    allowed = "a digest that is bound to a file, by a pin or below a root"
+    for index, binding in enumerate(verdict.bindings or ()):
+        if binding.level != "bound":
+            pointer = f"/artifacts/{index}/sha256" if verdict.contract == "v2" else f"/{binding.role}/sha256"
+            found = f'"{binding.sha256}", only declared: {binding.why}'
+            break
+    else:
+        if verdict.bindings is not None or verdict.outcome is Outcome.DELEGATE:
+            return verdict
+        pointer = "/artifacts" if verdict.contract == "v2" else "/artifact/sha256"
+        found = "digests that nothing was given to compare with"
+    finding = Finding("digest-not-bound", pointer, found, allowed, *locate(data.decode(), pointer))
+    return replace(verdict, outcome=Outcome.UNSUPPORTED, reason=Reason.UNTRUSTED, finding=finding)
+
+
+def _adjudicate(
+    data: bytes,
+    pins: Pins | None,
+    root: Root | None,
+    policy: Policy | None,
+    envelope: bytes | InputError | None,
+) -> Verdict:
     trust = None
     if policy is not None:
         verified = policy.verify(data, envelope)

@@ -23,7 +23,7 @@ from kvint2eval.files.inputs import (
     Input,
     read_block,
     read_envelope,
-    read_record,
+    read_record_file,
     stream_lines,
 )
 from kvint2eval.report.escape import safe
@@ -53,6 +53,7 @@ class Judge(NamedTuple):
     pins: Pins | None
     root: Root | None = None
     policy: Policy | None = None
+    require_bound: bool = False
 
 
 class Unit(NamedTuple):
@@ -77,7 +78,7 @@ def units(inputs: Iterable[Input]) -> Iterator[Unit]:
             yield Unit(source, 0, 0, is_last_of_lines=False)
 
 
-def _envelope(source: Source) -> bytes | None:
+def _envelope(source: Source) -> bytes | InputError | None:
     """Envelope of a file that holds one record; a line of JSON Lines and standard input have none."""
     return None if source.line is not None or source.path == STDIN else read_envelope(source.path)
 
@@ -102,6 +103,7 @@ class _Writer:
             root=judge.root,
             policy=judge.policy,
             envelope=None if judge.policy is None else _envelope(source),
+            require_bound=judge.require_bound,
         )
         if verdict.outcome is Outcome.SUPPORTED:
             self._supported += 1
@@ -142,7 +144,7 @@ def _load(unit: Unit) -> list[bytes] | InputError:
     """Records of a unit, or why there are none."""
     try:
         if not unit.source.is_lines:
-            return [read_record(unit.source.path)]
+            return [read_record_file(unit.source.path)]
         descriptor = open_regular(unit.source.path)
         try:
             return read_block(descriptor, unit.start, unit.stop)
@@ -251,6 +253,8 @@ def run_forked(inputs: list[Input], judge: Judge, descriptor: int, jobs: int) ->
 
     Raises
     ------
+    OSError
+        The report cannot be written.
     RuntimeError
         A worker died. What it should have written is missing.
     """
@@ -268,22 +272,54 @@ def run_forked(inputs: list[Input], judge: Judge, descriptor: int, jobs: int) ->
             os.close(write_end)
     with os.fdopen(tallies[0], "rb") as stream:
         total = Tally()
+        failure = 0
         for row in stream.read().splitlines():
-            total = total.plus(Tally(*map(int, row.split())))
+            kind, *numbers = row.split()
+            if kind == _FAILED:
+                failure = failure or int(numbers[0])
+            else:
+                total = total.plus(_read_row([int(number) for number in numbers], judge.pins))
     for ring in (lines_ring, turn_ring):
         for read_end, _ in ring:
             os.close(read_end)
     failed = [child for child in children if os.waitpid(child, 0)[1] != 0]
+    if failure:
+        raise OSError(failure, os.strerror(failure))
     if failed:
         raise RuntimeError(f"{len(failed)} of {jobs} workers died")
     return total
 
 
 _TOKEN_BYTES = 16
+_JUDGED, _FAILED = b"judged", b"failed"
+
+
+class _OutputError(Exception):
+    """The report cannot be written."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _row(tally: Tally, pins: Pins | None) -> bytes:
+    """What a worker counted, and the numbers of the pins that its records were held against."""
+    held = () if pins is None else (*pins.artifacts, *pins.artifacts_v2)
+    met = [number for number, pin in enumerate(held) if pins is not None and pin in pins.met]
+    return _JUDGED + b" " + " ".join(map(str, (*tally, *met))).encode() + b"\n"
 
 
 def _token(line: int, records: int) -> bytes:
     return line.to_bytes(8, "little") + records.to_bytes(8, "little")
+
+
+def _read_row(numbers: list[int], pins: Pins | None) -> Tally:
+    """Tally of a row; its pins are met."""
+    count = len(Tally._fields)
+    if pins is not None:
+        held = (*pins.artifacts, *pins.artifacts_v2)
+        pins.met.update(held[number] for number in numbers[count:])
+    return Tally(*numbers[:count])
 
 
 def _worker(
@@ -320,10 +356,12 @@ def _worker(
             writer.flush()
             if number != last:
                 turn.pass_on()
-        os.write(tallies[1], (" ".join(map(str, writer.tally)) + "\n").encode())
+        os.write(tallies[1], _row(writer.tally, judge.pins))
         code = 0
+    except _OutputError as error:
+        os.write(tallies[1], b"%b %d\n" % (_FAILED, error.number))
     except (OSError, EOFError, KeyboardInterrupt):
-        pass  # a neighbour died, the reader went away, or the user stopped the run: the parent says so
+        pass  # a neighbour died, or the user stopped the run: the parent says so
     finally:
         os._exit(code)
 
@@ -376,8 +414,11 @@ class _Turn:
 
     def _write_all(self, data: bytes) -> None:
         view = memoryview(data)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            raise _OutputError(error.errno or 0) from error
 
     def pass_on(self) -> None:
         self._take()

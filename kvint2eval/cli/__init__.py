@@ -26,6 +26,7 @@ from kvint2eval.cli import (
     verify,
 )
 from kvint2eval.cli.common import COULD_NOT_JUDGE, INTERRUPTED, CannotJudge, complain
+from kvint2eval.files.names import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,8 +94,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(str(fault))
         return COULD_NOT_JUDGE
     except BrokenPipeError:
-        # The reader went away. Python would complain once more when it closes standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+        return COULD_NOT_JUDGE
+    except OSError as fault:
+        _drop_output()
+        where = "standard output" if fault.filename is None else quoted(str(fault.filename))
+        complain(f"{where}: {fault.strerror or fault}")
         return COULD_NOT_JUDGE
     except KeyboardInterrupt:
         complain("interrupted; an --output file is as it was before")
@@ -103,6 +108,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(f"internal fault, please report it: {type(fault).__name__}: {fault}")
         return COULD_NOT_JUDGE
     return code
+
+
+def _drop_output() -> None:
+    """Let what standard output still holds go: Python would complain once more when it closes it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def entry() -> NoReturn:

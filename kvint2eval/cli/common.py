@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ __all__ = [
     "add_command",
     "add_what_holds",
     "complain",
+    "remark",
 ]
 
 COULD_NOT_JUDGE = 2
@@ -34,7 +36,16 @@ def complain(message: str) -> None:
     """Print a message on standard error, on one line whatever it holds."""
     from kvint2eval.report.escape import safe  # noqa: PLC0415
 
-    print(f"kvint2eval: error: {safe(message)}", file=sys.stderr)
+    # Where nobody can be told, the exit code still says it.
+    with suppress(OSError):
+        print(f"kvint2eval: error: {safe(message)}", file=sys.stderr, flush=True)
+
+
+def remark(message: str) -> None:
+    """Print what is said but decides nothing on standard error."""
+    from kvint2eval.report.escape import safe  # noqa: PLC0415
+
+    print(f"kvint2eval: {safe(message)}", file=sys.stderr)
 
 
 def add_command(
@@ -76,4 +87,10 @@ def add_what_holds(command: argparse.ArgumentParser) -> None:
         "--policy",
         metavar="FILE",
         help="policy file (TOML): every record needs the signatures it asks for, in PATH.dsse beside it",
+    )
+    command.add_argument(
+        "--require",
+        choices=("bound",),
+        help="bound: refuse a record with a digest that is only declared, because no pin with a path and no file "
+        "below --root has it",
     )

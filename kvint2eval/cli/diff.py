@@ -45,11 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _parsed(path: str) -> object:
     from kvint2eval.errors import InputError, StrictJsonError  # noqa: PLC0415
-    from kvint2eval.files.inputs import read_record  # noqa: PLC0415
+    from kvint2eval.files.inputs import read_record_file  # noqa: PLC0415
     from kvint2eval.strict_json.parse import decode_bytes, parse_text  # noqa: PLC0415
 
     try:
-        return parse_text(decode_bytes(read_record(path)))
+        return parse_text(decode_bytes(read_record_file(path)))
     except StrictJsonError as error:
         place = "" if error.line is None else f", line {error.line}, column {error.column}"
         raise CannotJudge(f"{path}{place}: {error}") from error

@@ -55,10 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _witness(path: str) -> str:
     """Witness digest of a record, whatever witness it states."""
     from kvint2eval.adjudication import read_subject  # noqa: PLC0415
-    from kvint2eval.files.inputs import read_record  # noqa: PLC0415
+    from kvint2eval.files.inputs import read_record_file  # noqa: PLC0415
     from kvint2eval.verdict import Finding  # noqa: PLC0415
 
-    data = read_record(path)
+    data = read_record_file(path)
     subject = read_subject(data)
     if isinstance(subject, Finding):
         contract = "v2" if b'"kvint2eval/v2"' in data else "v1"

@@ -53,13 +53,16 @@ def add(commands: Subcommands) -> None:
         "github: annotations and step summary (default: text)",
     )
     command.add_argument(
-        "--output", metavar="FILE", help="write the report to FILE, which is replaced as a whole"
+        "--path-root",
+        metavar="DIR",
+        help="folder that sarif and github tell paths from (default: the repository's root)",
     )
+    command.add_argument("--output", metavar="FILE", help="write the report to FILE, whole or not at all")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    report = _report(arguments.format)
+    report = _report(arguments.format, arguments.path_root)
     title = Words("kvint2eval gate", _sentence)
     try:
         gate = _prepare(arguments)
@@ -95,7 +98,18 @@ def _prepare(arguments: argparse.Namespace) -> Gate:
     if arguments.update:
         _update(file, pages)
         file = _read(arguments.pins)
-    return Gate(file, pages)
+    return Gate(file, pages, judge=_why_unsupported)
+
+
+def _why_unsupported(data: bytes) -> str | None:
+    """Finding of an unsupported record, in words."""
+    from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
+    from kvint2eval.codes import Outcome  # noqa: PLC0415
+
+    verdict = adjudicate(data)
+    if verdict.outcome is not Outcome.UNSUPPORTED or verdict.finding is None:
+        return None
+    return f"{verdict.reason}, {verdict.finding.code} at {verdict.finding.pointer or 'the whole record'}"
 
 
 def _read(path: str) -> GateFile:
@@ -126,9 +140,9 @@ def _update(file: GateFile, pages: list[str]) -> None:
         print(f"kvint2eval gate: written: {safe(path)}", file=sys.stderr)
 
 
-def _report(name: str) -> GateReport:
+def _report(name: str, path_root: str | None) -> GateReport:
     if name in CI_FORMATS:
-        return ci_report(name, "kvint2eval gate")
+        return ci_report(name, "gate", path_root)
     from kvint2eval.report.gate_text import GateLines, GateText  # noqa: PLC0415
 
     return GateLines() if name == "jsonl" else GateText()

@@ -67,11 +67,11 @@ def _members(path: str) -> dict[str, object]:
     from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
     from kvint2eval.codes import Outcome  # noqa: PLC0415
     from kvint2eval.errors import InputError  # noqa: PLC0415
-    from kvint2eval.files.inputs import read_record  # noqa: PLC0415
+    from kvint2eval.files.inputs import read_record_file  # noqa: PLC0415
     from kvint2eval.strict_json.parse import decode_bytes, parse_text  # noqa: PLC0415
 
     try:
-        data = read_record(path)
+        data = read_record_file(path)
     except InputError as error:
         raise CannotJudge(str(error)) from error
     verdict = adjudicate(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from kvint2eval.cli.common import CannotJudge
@@ -19,8 +19,6 @@ __all__ = ["CI_FORMATS", "Words", "assemble", "ci_report", "opened", "step_summa
 
 CI_FORMATS = ("sarif", "junit", "github")
 
-_BLOCK_BYTES = 1 << 20
-
 
 @contextmanager
 def opened(path: str | None) -> Iterator[int]:
@@ -33,21 +31,25 @@ def opened(path: str | None) -> Iterator[int]:
     """
     if path is None:
         sys.stdout.flush()
-        yield sys.stdout.fileno()
+        try:
+            yield sys.stdout.fileno()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise CannotJudge(f"standard output: {error.strerror or error}") from error
         return
     from pathlib import Path  # noqa: PLC0415  # takes a sixth of the command's start
 
     from kvint2eval.files.atomic import replacing  # noqa: PLC0415
+    from kvint2eval.files.names import quoted  # noqa: PLC0415
 
-    target = Path(path)
-    if target.is_dir():
-        raise CannotJudge(f"--output {target}: found a folder, allowed: a file")
-    with ExitStack() as whole:
-        try:
-            descriptor = whole.enter_context(replacing(target))
-        except OSError as error:
-            raise CannotJudge(f"--output {target}: {error.strerror or error}") from error
-        yield descriptor
+    if Path(path).is_dir():
+        raise CannotJudge(f"--output {quoted(path)}: found a folder, allowed: a file")
+    try:
+        with replacing(Path(path)) as descriptor:
+            yield descriptor
+    except OSError as error:
+        raise CannotJudge(f"--output {quoted(path)}: {error.strerror or error}") from error
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -63,27 +65,31 @@ def _now() -> int:
     return int(epoch) if epoch.isascii() and epoch.isdecimal() and len(epoch) < 12 else int(time.time())
 
 
-def ci_report(name: str, suite: str) -> CiReport:
+def ci_report(name: str, command: str, path_root: str | None = None) -> CiReport:
     """Report of one of `CI_FORMATS`.
 
     Parameters
     ----------
     name
         The format.
-    suite
-        What runs, for the formats that name it.
+    command
+        The subcommand that runs.
+    path_root
+        Folder that paths are told from; None for the root of the repository.
     """
+    from kvint2eval.report.place import PathRoot  # noqa: PLC0415
+
     if name == "sarif":
         from kvint2eval.report.sarif import Sarif  # noqa: PLC0415
 
-        return Sarif()
+        return Sarif(command, PathRoot(path_root))
     if name == "junit":
         from kvint2eval.report.junit import Junit  # noqa: PLC0415
 
-        return Junit(suite, _now())
+        return Junit(f"kvint2eval {command}", _now())
     from kvint2eval.report.github import Github  # noqa: PLC0415
 
-    return Github(with_summary=step_summary(name) is not None)
+    return Github(with_summary=step_summary(name) is not None, root=PathRoot(path_root))
 
 
 def step_summary(name: str) -> str | None:
@@ -132,8 +138,8 @@ def assemble(
         body.seek(0)
         write_all(descriptor, report.head(tally) + report.start())
         if summary_path is None:
-            while block := body.read(_BLOCK_BYTES):
-                write_all(descriptor, block)
+            for line in report.sift(body):
+                write_all(descriptor, line)
         else:
             rows = _without_rows(body, descriptor)
             _append(summary_path, words, tally, rows)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from kvint2eval.cli.common import COULD_NOT_JUDGE, CannotJudge, add_command, add_what_holds, complain
+from kvint2eval.cli.common import COULD_NOT_JUDGE, CannotJudge, add_command, add_what_holds
 from kvint2eval.cli.output import Words, assemble, opened
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["add", "run"]
 
 DETAILS = 200
-_AUDIT_SUFFIX = ".audit.json"
 
 
 def add(commands: Subcommands) -> None:
@@ -73,8 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
         read_pins_or_complain,
         read_policy_or_complain,
         read_root_or_complain,
+        say,
+        say_remarks,
     )
-    from kvint2eval.files.inputs import collect  # noqa: PLC0415
+    from kvint2eval.files.inputs import AUDIT_SUFFIX, collect  # noqa: PLC0415
     from kvint2eval.report.html import HtmlPage  # noqa: PLC0415
 
     held = (
@@ -83,30 +85,39 @@ def run(arguments: argparse.Namespace) -> int:
         read_policy_or_complain(arguments.policy),
     )
     audits = {path: _read_audit(path) for path in arguments.audit}
-    paths = [path for path in arguments.paths if path not in audits]
-    inputs, errors = collect(paths, lines=arguments.lines)
-    # An audit beside its record is not a record.
-    inputs = [one for one in inputs if one.path not in audits]
-    for message in errors:
-        complain(message)
-    if not inputs:
+    found = collect(arguments.paths, lines=arguments.lines)
+    # An audit that lies beside its record is no record, whatever it is called and however its path is spelt.
+    audited = {_same(path) for path in audits}
+    found = found._replace(inputs=[one for one in found.inputs if _same(one.path) not in audited])
+    say(found)
+    if not found.inputs:
         return COULD_NOT_JUDGE
+    records = {_stem(one.path, ".json"): one.path for one in found.inputs}
     audit_of = {
-        one.path: name
-        for one in inputs
-        for name in audits
-        if name.endswith(_AUDIT_SUFFIX) and one.path == f"{name.removesuffix(_AUDIT_SUFFIX)}.json"
+        records[_stem(name, AUDIT_SUFFIX)]: name for name in audits if _stem(name, AUDIT_SUFFIX) in records
     }
-    judge = Judge(HtmlPage(arguments.details, audits, audit_of), *held)
+    judge = Judge(HtmlPage(arguments.details, audits, audit_of), *held, arguments.require == "bound")
     with opened(arguments.output) as descriptor:
         tally = assemble(
             judge.report,
             descriptor,
-            lambda target: judge_inputs(inputs, judge, target, 1, errors),
+            lambda target: judge_inputs(found, judge, target, 1),
             Words("kvint2eval report", lambda tally: tally.sentence()),
         )
+    say_remarks(judge.report, found)
     print(f"kvint2eval: {tally.sentence()}", file=sys.stderr)
     return tally.exit_code(accept_delegate=arguments.accept_delegate)
+
+
+def _same(path: str) -> str:
+    """One text for one file, however its path is spelt."""
+    return os.path.realpath(path)
+
+
+def _stem(path: str, suffix: str) -> str:
+    """Path of a file without its suffix; the whole path, which no record's stem is, where it has another."""
+    whole = _same(path)
+    return whole[: -len(suffix)] if whole.lower().endswith(suffix) else whole
 
 
 def _read_audit(path: str) -> tuple[AuditFinding, ...]:
@@ -118,12 +129,12 @@ def _read_audit(path: str) -> tuple[AuditFinding, ...]:
         The file is not what `kvint2eval-producer audit --format json` writes.
     """
     from kvint2eval.errors import InputError, StrictJsonError  # noqa: PLC0415
-    from kvint2eval.files.inputs import read_record  # noqa: PLC0415
+    from kvint2eval.files.inputs import read_record_file  # noqa: PLC0415
     from kvint2eval.report.html.section import AuditFinding  # noqa: PLC0415
     from kvint2eval.strict_json.parse import decode_bytes, parse_text  # noqa: PLC0415
 
     try:
-        document: Any = parse_text(decode_bytes(read_record(path)))
+        document: Any = parse_text(decode_bytes(read_record_file(path)))
     except InputError as error:
         raise CannotJudge(f"--audit {error}") from error
     except StrictJsonError as error:

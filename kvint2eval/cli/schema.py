@@ -1,4 +1,4 @@
-"""`kvint2eval schema`: the JSON Schema of a contract, or of the pins file."""
+"""`kvint2eval schema`: the JSON Schema of a contract, of the pins file, or of the policy file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add", "run"]
 
-_FOLDERS = {"v1": "contract/v1", "v2": "contract/v2", "pins": "pins"}
+_FOLDERS = {"v1": "contract/v1", "v2": "contract/v2", "pins": "pins", "policy": "signing"}
 
 
 def add(commands: Subcommands) -> None:
@@ -23,8 +23,8 @@ def add(commands: Subcommands) -> None:
         "schema",
         "Print the JSON Schema of a contract.",
         run,
-        "The schema describes the layout. The rest is in docs/reference/contract-v1.md, docs/reference/contract-v2.md\n"
-        "and, for the pins file, in docs/guides/gate.md.",
+        "The schema describes the layout. What it cannot say stands in docs/reference/contract-v1.md,\n"
+        "docs/reference/contract-v2.md (for the policy file too) and, for the pins file, in docs/guides/gate.md.",
     )
     command.add_argument(
         "version",
@@ -32,7 +32,7 @@ def add(commands: Subcommands) -> None:
         default="v1",
         choices=tuple(_FOLDERS),
         metavar="VERSION",
-        help="v1 (the default), v2, or pins for the pins file",
+        help="v1 (the default), v2, pins for the pins file, or policy for the policy file",
     )
 
 

@@ -38,16 +38,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     from kvint2eval.errors import InputError, SigningError  # noqa: PLC0415
     from kvint2eval.files.atomic import write_whole  # noqa: PLC0415
-    from kvint2eval.files.inputs import ENVELOPE_SUFFIX, read_record  # noqa: PLC0415
+    from kvint2eval.files.inputs import ENVELOPE_SUFFIX, read_record_file  # noqa: PLC0415
     from kvint2eval.signing.envelope import EnvelopeFault, dump_envelope  # noqa: PLC0415
     from kvint2eval.signing.keys import read_private_key, sign_statement  # noqa: PLC0415
 
     target = Path(arguments.record + ENVELOPE_SUFFIX)
     try:
-        record = read_record(arguments.record)
+        record = read_record_file(arguments.record)
         version = _version(arguments.record, record)
         key = read_private_key(arguments.key)
-        before = read_record(str(target)) if target.exists() or target.is_symlink() else None
+        before = read_record_file(str(target)) if target.exists() or target.is_symlink() else None
         statement = _statement(Path(arguments.record).name, record, version, before)
         write_whole(target, dump_envelope(sign_statement(statement, key, before)))
     except (InputError, SigningError) as error:

@@ -32,7 +32,7 @@ def add(commands: Subcommands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
     from kvint2eval.errors import InputError, PolicyError  # noqa: PLC0415
-    from kvint2eval.files.inputs import read_envelope, read_record  # noqa: PLC0415
+    from kvint2eval.files.inputs import read_envelope, read_record_file  # noqa: PLC0415
     from kvint2eval.report.escape import safe  # noqa: PLC0415
     from kvint2eval.signing.policy import read_policy  # noqa: PLC0415
     from kvint2eval.verdict import Finding  # noqa: PLC0415
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     code = 0
     for path in arguments.records:
         try:
-            record = read_record(path)
+            record = read_record_file(path)
         except InputError as error:
             complain(str(error))
             code = COULD_NOT_JUDGE

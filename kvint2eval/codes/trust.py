@@ -98,12 +98,26 @@ TRUST_ROWS: dict[str, tuple[Reason, int, str, str, str]] = {
         "Put the envelope beside the record that was signed.",
         "the envelope of an older record",
     ),
+    "statement-predicate": (
+        _UNTRUSTED,
+        0,
+        "The signed Statement says that the record has another contract.",
+        "Sign the record again: kvint2eval sign.",
+        "a Statement about a v1 record that names kvint2eval/v2",
+    ),
     "producer-not-allowed": (
         _UNTRUSTED,
         16,
         "The record's producer is not one that the policy allows.",
         "Run an allowed producer, or add this one to the policy.",
         "a producer digest that the policy does not list",
+    ),
+    "digest-not-bound": (
+        _UNTRUSTED,
+        16,
+        "A digest is only declared where every digest has to be bound to a file.",
+        "Pin the digest with a path in the pins file, give --root for the files of a v2 record, or do not require it.",
+        "an artifact that was renamed, so that no pin names it",
     ),
 }
 """By code: reason, step, meaning, mend, example."""

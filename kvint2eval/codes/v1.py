@@ -108,6 +108,12 @@ FINDINGS_V1: dict[str, FindingCode] = {
     "number-overflow": FindingCode(
         _MALFORMED, 0, "A number overflows binary64 to infinity.", "Write the figure that was measured."
     ),
+    "number-underflow": FindingCode(
+        _MALFORMED,
+        0,
+        "A number other than 0 is too small for binary64, which makes it 0.",
+        "Write the figure that was measured.",
+    ),
     "negative-zero": FindingCode(
         _MALFORMED, 0, "A number is negative zero, which readers write in different ways.", "Write 0."
     ),
@@ -375,6 +381,7 @@ EXAMPLES_V1: dict[str, str] = {
     "duplicate-member": '"seed": 6260 and later "\\u0073eed": 1 in the same object',
     "not-a-number": '"output_nmse_mean": NaN',
     "number-overflow": '"output_nmse_mean": 1e400',
+    "number-underflow": '"output_nmse_mean": 1e-400',
     "negative-zero": '"task_accuracy_stddev": -0.0',
     "integer-too-long": '"seed": 123456789012345678901',
     "lone-surrogate": '"os": "\\ud800"',

@@ -87,8 +87,8 @@ REASONS_V2: dict[Reason, ReasonCode] = {
     ),
     Reason.UNTRUSTED: ReasonCode(
         _U,
-        "A policy was given, and the record is not signed as the policy asks.",
-        "Let a trusted key sign the record: kvint2eval sign.",
+        "The record is not signed, or its digests are not bound, as a policy or an option asks.",
+        "Let a trusted key sign the record, kvint2eval sign; bind its digests to files with pins or a root.",
     ),
 }
 

@@ -6,8 +6,9 @@ import stat
 from binascii import unhexlify
 
 from kvint2eval.errors import InputError
+from kvint2eval.files.names import look_alike, quoted
 
-__all__ = ["is_digest", "open_regular", "sha256_file", "sha256_hex", "sha256_text_file"]
+__all__ = ["is_digest", "line_end_hint", "open_regular", "sha256_file", "sha256_hex", "sha256_text_file"]
 
 DIGEST_LENGTH = 64
 _CHUNK_BYTES = 1 << 20
@@ -41,12 +42,15 @@ def open_regular(path: str | os.PathLike[str]) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if os.path.islink(path):  # noqa: PTH114  # pathlib takes a sixth of the command's start
-            raise InputError(f"{path}: found a symbolic link, allowed: a regular file") from error
-        raise InputError(f"{path}: {error.strerror or error}") from error
+            raise InputError(f"{quoted(path)}: found a symbolic link, allowed: a regular file") from error
+        hint = look_alike(path) if isinstance(error, FileNotFoundError) else ""
+        raise InputError(f"{quoted(path)}: {error.strerror or error}{hint}") from error
+    except ValueError as error:  # a NUL byte in the path
+        raise InputError(f"{quoted(path)}: found {error}, allowed: a path") from error
     kind = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(kind):
         os.close(descriptor)
-        raise InputError(f"{path}: found {_kind_name(kind)}, allowed: a regular file")
+        raise InputError(f"{quoted(path)}: found {_kind_name(kind)}, allowed: a regular file")
     return descriptor
 
 
@@ -89,3 +93,25 @@ def sha256_text_file(path: str | os.PathLike[str]) -> str:
             held = b"\r" if chunk[-1:] == b"\r" and chunk != held else b""
             digest.update(chunk[: len(chunk) - len(held)].replace(b"\r\n", b"\n"))
     return digest.hexdigest()
+
+
+def line_end_hint(path: str | os.PathLike[str], stated: str, *, is_text: bool) -> str:
+    """What is said of a file whose digest differs from a stated one by its line ends alone; empty where it does not.
+
+    Parameters
+    ----------
+    path
+        The file.
+    stated
+        The digest that it should have.
+    is_text
+        Whether it was hashed in LF form.
+    """
+    try:
+        if is_text and sha256_file(path) == stated:
+            return "; the file as it is, with its CR LF line ends, has it: leave out text = true, or state the LF form"
+        if not is_text and sha256_text_file(path) == stated:
+            return "; in LF form the file has it: say text = true, or check it out with LF line ends"
+    except InputError:
+        pass
+    return ""

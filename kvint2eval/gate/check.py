@@ -12,13 +12,16 @@ import msgspec
 
 from kvint2eval.errors import InputError, StrictJsonError
 from kvint2eval.files.digest import open_regular
+from kvint2eval.files.inputs import read_record_file
+from kvint2eval.files.names import in_normal_form, quoted
+from kvint2eval.files.walk import walk
 from kvint2eval.gate.codes import GATE_FINDINGS
 from kvint2eval.gate.figures import FormatMismatch, at_pointer
 from kvint2eval.gate.page import DIGEST, Page, normal
 from kvint2eval.strict_json.parse import parse_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kvint2eval.gate.page import Located
     from kvint2eval.gate.tables import Figure, GateFile, Place
@@ -96,21 +99,28 @@ def collect_pages(paths: Iterable[str]) -> tuple[list[str], list[str]]:
     Parameters
     ----------
     paths
-        Files of any name, and folders (their `*.md`, at any depth; hidden folders and links to folders are
-        passed over).
+        Files of any name, and folders (their `*.md` and `*.markdown` in any case, at any depth; hidden folders are
+        passed over, links refused).
     """
     pages: list[str] = []
     errors: list[str] = []
     for path in paths:
-        if not Path(path).is_dir():
+        if not Path(path).is_dir() or Path(path).is_symlink():
             pages.append(path)
             continue
         found = []
-        for folder, folders, names in os.walk(path):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            found += [str(Path(folder, name)) for name in sorted(names) if name.endswith(".md")]
+        for entry in walk(path):
+            is_hidden = any(
+                part.startswith(".") for part in Path(os.path.relpath(entry.path, path)).parts[:-1]
+            )
+            if is_hidden:
+                continue
+            is_page = entry.path.lower().endswith((".md", ".markdown"))
+            # What is no page that can be read, or hides some, becomes a finding: the others are gated.
+            if is_page or entry.hides_files:
+                found.append(entry.path)
         if not found:
-            errors.append(f"{path}: found no *.md below this folder")
+            errors.append(f"{quoted(path)}: found no *.md below this folder, allowed: a page")
         pages += found
     return pages, errors
 
@@ -127,10 +137,20 @@ class Gate:
     is_update
         Whether a changed artifact counts as its new state: the places are then compared with the digest of
         the file that stands there.
+    judge
+        Why a record is unsupported, None for any other record; None judges none.
     """
 
-    def __init__(self, file: GateFile, pages: Iterable[str], *, is_update: bool = False) -> None:
+    def __init__(
+        self,
+        file: GateFile,
+        pages: Iterable[str],
+        *,
+        is_update: bool = False,
+        judge: Callable[[bytes], str | None] | None = None,
+    ) -> None:
         self._file = file
+        self._judge = judge
         self._is_update = is_update
         self._read = lru_cache(maxsize=_KEPT_RECORDS)(self._read_record)
         self._bound: dict[str, _Bound] = {}
@@ -156,6 +176,7 @@ class Gate:
                 yield self._artifact(artifact, headers[number] if headers else None)
         unbindable = {one.sha256 for one in self._file.artifacts if one.path is None}
         pinned = {self._digest_of(one) for one in self._file.artifacts if one.path is not None}
+        yield from self._records()
         for bound in self._bound.values():
             yield from self._on_page(bound, unbindable, pinned)
 
@@ -172,6 +193,24 @@ class Gate:
             allowed.update(DIGEST.findall(held.expected))
             yield held
         yield _digests(path, page, allowed, pinned)
+
+    def _records(self) -> Iterator[Binding]:
+        """The records that figures are bound to, each of which must not be unsupported."""
+        for record in dict.fromkeys(figure.record for figure in self._file.figures) if self._judge else ():
+            path = os.path.normpath(self._file.root / record)
+            try:
+                document, data = self._read(record), read_record_file(path)
+            except InputError:
+                continue  # the figure's own finding says so
+            if self._judge is None or not isinstance(document, dict) or "contract_version" not in document:
+                continue  # a file with figures that is no record
+            why = self._judge(data)
+            name = f"record {record}"
+            if why is not None:
+                finding = GateFinding(
+                    "record-unsupported", path, None, name, why, "a record that is not unsupported"
+                )
+                yield Binding("record", name, path, (finding,))
 
     def _below(self, path: str) -> str:
         """Path of a page as the user would type it: the pins file's folder and the path below it."""
@@ -191,14 +230,19 @@ class Gate:
                     self._file.path,
                     line,
                     name,
-                    f"no regular file {artifact.path}",
+                    f"no regular file {quoted(artifact.path or '')}{artifact.hint}",
                     "the file",
                 ),
             )
         elif artifact.file_sha256 != artifact.sha256 and not self._is_update:
             found = (
                 GateFinding(
-                    "file-changed", self._file.path, line, name, artifact.file_sha256, artifact.sha256
+                    "file-changed",
+                    self._file.path,
+                    line,
+                    name,
+                    artifact.file_sha256 + artifact.hint,
+                    artifact.sha256,
                 ),
             )
         return Binding("artifact", name, self._file.path, found)
@@ -289,7 +333,10 @@ def _held(kind: str, code: str, name: str, path: str, located: list[Located], ex
     (one,) = located
     if one.found == normal(expected):
         return Binding(kind, name, path, expected=expected)
-    finding = GateFinding(code, path, one.line, name, one.found or "nothing", expected)
+    found = one.found or "nothing"
+    if found.casefold() != expected.casefold() and in_normal_form(found) == in_normal_form(expected):
+        found += ", which looks the same but is another text (Unicode form)"
+    finding = GateFinding(code, path, one.line, name, found, expected)
     return Binding(kind, name, path, (finding,), one if one.is_exact else None, expected)
 
 

@@ -14,6 +14,10 @@ class GateCode(NamedTuple):
 
 _UPDATE = "If the change is meant, run kvint2eval gate --update; else restore what was changed."
 
+_WRITE_BACK = (
+    "Write what is expected back on the page; where a file changed on purpose, file-changed says more."
+)
+
 GATE_FINDINGS: dict[str, GateCode] = {
     "file-changed": GateCode("A pinned file has another digest than the pins file states.", _UPDATE),
     "file-missing": GateCode(
@@ -25,7 +29,7 @@ GATE_FINDINGS: dict[str, GateCode] = {
         "Restore the page, or fix its path in the pins file.",
     ),
     "digest-differs": GateCode(
-        "A page publishes another digest than the pinned one at a bound place.", _UPDATE
+        "A page publishes another digest than the pinned one at a bound place.", _WRITE_BACK
     ),
     "digest-absent": GateCode(
         "A page no longer publishes a digest that the pins file says it does.",
@@ -39,7 +43,11 @@ GATE_FINDINGS: dict[str, GateCode] = {
         "A page publishes the digest of a bound artifact, and no [[place]] says so.",
         "Add a [[place]] with this page and the artifact's id to the pins file.",
     ),
-    "figure-differs": GateCode("A page shows another figure than its record holds.", _UPDATE),
+    "figure-differs": GateCode("A page shows another figure than its record holds.", _WRITE_BACK),
+    "record-unsupported": GateCode(
+        "A figure is bound to a record that is unsupported.",
+        "Bind it to a record that is supported, or mend the record; kvint2eval adjudicate says what is wrong with it.",
+    ),
     "pointer-missing": GateCode(
         "The record of a figure is unreadable, or holds nothing at the figure's JSON pointer.",
         "Fix the pointer in the pins file, or restore the record.",

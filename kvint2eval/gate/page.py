@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,10 +33,21 @@ _UNSEEN = re.compile(r"<!--.*?-->|<[^<>]*>", re.DOTALL)
 _INLINE = re.compile(r"[\n!&*<>\[\\\]_`]")
 _SHOWN_CHARACTERS = 60
 _SPACE = re.compile(r"\s+")
-# A figure ends where no digit, letter or percent sign carries on.
-_END = r"(?![\w%]|[.,][0-9])"
-_CARRIES_ON = re.compile(r"[\w%]|[.,][0-9]")
-_BEGIN = r"(?<![\w.,+\u2212-])"
+# Variation selectors and joiners of no width that are no format characters by their class.
+_UNSEEN_MARKS = frozenset(
+    map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, *range(0xFE00, 0xFE10)))
+)
+# Full-width digits and letters, which look like those of a digest.
+_ASCII_OF = {chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)}
+# A figure ends where nothing carries on: no digit, letter or percent sign, no factor, no range, no further thousands.
+_MORE = (
+    r"[\w%\u2030/^:]|[.,'\u2019(][0-9]|[-\u2010-\u2015\u2212~][0-9]"  # 1.5-9.9, 1.5/2, 1.5(3)
+    r"|\s*[%\u2030]|\s*[x*\u00d7\u00b7\u22c5\u2217]\s*[0-9]|\s[eE][-+\u2212]?[0-9]"  # 1.5 %, 1.5 x 10^3, 1.5 e3
+    r"|\s[0-9]{3}(?![0-9])|\s(?:per\s?cent|hundred|thousand|million|billion|trillion)\b"  # 1 000
+)
+_END = rf"(?!{_MORE})"
+_CARRIES_ON = re.compile(_MORE)
+_BEGIN = r"(?<![\w.,+\u2010-\u2015\u2212~/^:-])(?<![0-9]\s)"
 
 
 class Located(NamedTuple):
@@ -69,6 +81,14 @@ class _Block(NamedTuple):
     row: int
     """Row of its table, 0 for the head."""
     column: int
+
+
+def seen(text: str) -> str:
+    """Text without the characters that nobody sees, which could split a digest, full-width letters as ASCII."""
+    if text.isascii():
+        return text
+    kept = (one for one in text if unicodedata.category(one) != "Cf" and one not in _UNSEEN_MARKS)
+    return "".join(_ASCII_OF.get(one, one) for one in kept)
 
 
 def normal(text: str) -> str:
@@ -131,7 +151,7 @@ class Page:
         """What a reader sees of a block, a line end where the source has one."""
         known = self._rendered.get(id(block.token))
         if known is None:
-            known = self._rendered[id(block.token)] = self._render(block.token)
+            known = self._rendered[id(block.token)] = seen(self._render(block.token))
         return known
 
     def _render(self, token: Token) -> str:
@@ -153,22 +173,22 @@ class Page:
         found = [
             (match[0], self.text.count("\n", 0, match.start()) + 1) for match in DIGEST.finditer(self.text)
         ]
-        squeezed = _MARKUP.sub("", html.unescape(self.text))
+        squeezed = _MARKUP.sub("", seen(html.unescape(self.text)))
         if len(DIGEST.findall(squeezed)) != len(found):
-            seen = {digest for digest, _ in found}
+            known = {digest for digest, _ in found}
             for block in self._blocks:
-                text = self._text(block)
+                text = _MARKUP.sub("", self._text(block))
                 found += [
                     (match[0], block.first + text.count("\n", 0, match.start()))
                     for match in DIGEST.finditer(text)
-                    if match[0] not in seen
+                    if match[0] not in known
                 ]
         return found
 
     def shows(self, digest: str) -> int | None:
         """Line at which a reader sees a digest; None where no block shows it."""
         for block in self._blocks:
-            if digest in block.token.content:
+            if digest in seen(block.token.content):
                 text = self._text(block)
                 if digest in text:
                     return block.first + text.count("\n", 0, text.index(digest))

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kvint2eval.files.atomic import rewrite_whole
+from kvint2eval.files.atomic import write_whole
 from kvint2eval.gate.check import Gate, artifact_lines, read_page
 from kvint2eval.gate.page import flex
 
@@ -163,5 +163,5 @@ def _replace(path: str, old: str, new: str) -> bool:
     """Write a file as a whole, if anything is new."""
     if old == new:
         return False
-    rewrite_whole(Path(path), new.encode())
+    write_whole(Path(path), new.encode())
     return True

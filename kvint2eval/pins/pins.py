@@ -47,16 +47,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kvint2eval.errors import InputError, PinsError
-from kvint2eval.files.digest import is_digest, open_regular, sha256_file, sha256_hex, sha256_text_file
+from kvint2eval.files.digest import (
+    is_digest,
+    line_end_hint,
+    open_regular,
+    sha256_file,
+    sha256_hex,
+    sha256_text_file,
+)
+from kvint2eval.files.names import in_normal_form, look_alike, quoted
 from kvint2eval.files.paths import resolve_inside
+from kvint2eval.files.walk import walk
 from kvint2eval.pins.roles import GATE_ROLES, ROLES, ROLES_V2
 from kvint2eval.verdict import Binding, Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = [
     "FORMAT",
+    "UNNAMED",
     "PinnedArtifact",
     "Pins",
     "parse_artifacts",
@@ -66,6 +76,9 @@ __all__ = [
 ]
 
 FORMAT = "kvint2eval-pins/v1"
+
+UNNAMED = "no pin names it"
+"""Why a digest is only declared that no pin holds for."""
 
 _TABLES = ("format", "pages", "artifact", "place", "figure")
 
@@ -93,6 +106,13 @@ class PinnedArtifact(msgspec.Struct, frozen=True):
     """Why the digest cannot be bound."""
     file_sha256: str | None = None
     """The file's digest, or that of the folder's listing; None where there is no such regular file."""
+    hint: str = ""
+    """What else there is to say of a file that is missing or has another digest."""
+
+    def __str__(self) -> str:
+        """Role, id and version."""
+        named = [quoted(one) for one in (self.id, self.version) if one is not None]
+        return " ".join([self.role, *named])
 
     def holds_for(self, role: str, identity: str, version: str) -> bool:
         """Whether the pin speaks of this object of a record."""
@@ -110,6 +130,8 @@ class Pins(msgspec.Struct, frozen=True):
     """Those that v1 records are compared with, in the order of the file."""
     artifacts_v2: tuple[PinnedArtifact, ...] = ()
     """Those that v2 records are compared with."""
+    met: set[PinnedArtifact] = msgspec.field(default_factory=set)
+    """Those that a record was compared with so far; the rest are pins that no record of the run has."""
 
     def bind_digest(
         self, role: str, identity: str, version: str, stated: str, pointer: str
@@ -128,7 +150,8 @@ class Pins(msgspec.Struct, frozen=True):
         pins = self.artifacts if role in ROLES else self.artifacts_v2
         holding = [pin for pin in pins if pin.holds_for(role, identity, version)]
         if not holding:
-            return Binding(role, stated, "declared", why="no pin names it"), None
+            return Binding(role, stated, "declared", why=_unnamed(pins, role, identity)), None
+        self.met.update(holding)
         pin = next((pin for pin in holding if pin.sha256 == stated), holding[0])
         if pin.sha256 != stated:
             why = f"pinned is {pin.sha256}"
@@ -137,20 +160,34 @@ class Pins(msgspec.Struct, frozen=True):
             return Binding(role, stated, "declared", why=pin.unbindable), None
         elif pin.file_sha256 is None:
             why = "the pinned file is missing"
-            finding = Finding(
-                "pinned-file-missing", pointer, f"no regular file {pin.path}", "the pinned file"
-            )
+            found = f"no regular file {quoted(pin.path)}{pin.hint}"
+            finding = Finding("pinned-file-missing", pointer, found, "the pinned file")
         elif pin.file_sha256 != stated:
-            why = f"the file has {pin.file_sha256}"
+            why = f"the file has {pin.file_sha256}{pin.hint}"
             finding = Finding(
                 "pinned-file-mismatch",
                 pointer,
-                f'{pin.path} with "{pin.file_sha256}"',
+                f'{quoted(pin.path)} with "{pin.file_sha256}"{pin.hint}',
                 f'"{pin.sha256}", as pinned',
             )
         else:
             return Binding(role, stated, "bound", pin.path), None
         return Binding(role, stated, "mismatched", pin.path, why), finding
+
+    @property
+    def unmet(self) -> list[str]:
+        """The pins that no record was held against so far, in words."""
+        held = dict.fromkeys((*self.artifacts, *self.artifacts_v2))
+        return [str(pin) for pin in held if pin not in self.met]
+
+
+def _unnamed(pins: Iterable[PinnedArtifact], role: str, identity: str) -> str:
+    """Why a digest is only declared that no pin holds for."""
+    alike = in_normal_form(identity)
+    for pin in pins:
+        if pin.role == role and pin.id is not None and pin.id != identity and in_normal_form(pin.id) == alike:
+            return f"{UNNAMED}; one names {quoted(pin.id)}, which looks the same but is another text"
+    return UNNAMED
 
 
 def read_pins(path: str | os.PathLike[str]) -> Pins:
@@ -293,26 +330,46 @@ def _is_name(name: Any) -> bool:
 
 def _pinned(entry: Mapping[str, Any], root: Path) -> PinnedArtifact:
     tree = tuple(entry.get("tree", ()))
-    return PinnedArtifact(**{**entry, "tree": tree}, file_sha256=_hash_pinned(entry, root, tree))
+    digest, hint = _hash_pinned(entry, root, tree)
+    return PinnedArtifact(**{**entry, "tree": tree}, file_sha256=digest, hint=hint)
 
 
-def _hash_pinned(entry: Mapping[str, Any], root: Path, tree: tuple[str, ...]) -> str | None:
+def _hash_pinned(entry: Mapping[str, Any], root: Path, tree: tuple[str, ...]) -> tuple[str | None, str]:
+    """Digest of what an entry pins, None where it cannot be taken, and what else there is to say."""
     if "path" not in entry:
-        return None
+        return None, ""
     target = resolve_inside(root, entry["path"])
-    compute = sha256_text_file if entry.get("text") else sha256_file
+    is_text = bool(entry.get("text"))
+    compute = sha256_text_file if is_text else sha256_file
     try:
-        return _hash_tree(target, entry["path"], tree, compute) if tree else compute(target)
-    except InputError:
-        return None
+        if tree:
+            return _hash_tree(target, entry["path"], tree, compute), ""
+        digest = compute(target)
+    except InputError as error:
+        return None, f": {error}" if os.path.lexists(target) else look_alike(target)
+    return digest, "" if digest == entry["sha256"] else line_end_hint(
+        target, entry["sha256"], is_text=is_text
+    )
 
 
-def _hash_tree(folder: Path, name: str, tree: tuple[str, ...], compute: Callable[[Path], str]) -> str | None:
-    """Digest of a folder's listing; None where no file counts. A link among the files is refused like any other."""
-    files = {
-        f"{name.rstrip('/')}/{path.relative_to(folder).as_posix()}": path
-        for path in folder.rglob("*")
-        if any(fnmatchcase(path.name, pattern) for pattern in tree)
-    }
+def _hash_tree(folder: Path, name: str, tree: tuple[str, ...], compute: Callable[[Path], str]) -> str:
+    """Digest of a folder's listing.
+
+    Raises
+    ------
+    InputError
+        No file counts, one that counts is a link, or files may be out of sight behind a link or a closed folder.
+    """
+    if not folder.is_dir():
+        raise InputError(f"found no folder{look_alike(folder)}")
+    files = {}
+    for entry in walk(str(folder)):
+        counts = any(fnmatchcase(Path(entry.path).name, pattern) for pattern in tree)
+        if entry.fault and (counts or entry.hides_files):
+            raise InputError(entry.fault)
+        if counts:
+            files[f"{name.rstrip('/')}/{Path(entry.path).relative_to(folder).as_posix()}"] = Path(entry.path)
+    if not files:
+        raise InputError(f"found no file of {', '.join(tree)} there")
     listing = "".join(f"{compute(files[one])}  {one}\n" for one in sorted(files, key=os.fsencode))
-    return sha256_hex(os.fsencode(listing)) if files else None
+    return sha256_hex(os.fsencode(listing))

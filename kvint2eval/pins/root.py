@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvint2eval.errors import InputError, PinsError
-from kvint2eval.files.digest import sha256_file, sha256_text_file
+from kvint2eval.files.digest import line_end_hint, sha256_file, sha256_text_file
+from kvint2eval.files.names import look_alike, quoted
 from kvint2eval.files.paths import resolve_inside
 
 __all__ = ["Root"]
@@ -28,7 +29,9 @@ class Root:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not self.path.is_dir():
-            raise InputError(f"root {path}: found no folder, allowed: the folder that paths are relative to")
+            raise InputError(
+                f"root {quoted(path)}: found no folder, allowed: the folder that paths are relative to"
+            )
         # One run judges many records that name the same files.
         self._digests: dict[tuple[str, bool], str | None] = {}
 
@@ -50,3 +53,21 @@ class Root:
             except (InputError, PinsError):
                 self._digests[key] = None
         return self._digests[key]
+
+    def hint(self, path: str, stated: str, *, is_text: bool) -> str:
+        """What else there is to say of a file that is missing or has another digest than the stated one.
+
+        Parameters
+        ----------
+        path, is_text
+            As for `digest`.
+        stated
+            The digest that the file should have.
+        """
+        try:
+            target = resolve_inside(self.path, path)
+        except PinsError as error:
+            return f": {error}"
+        if target.is_symlink():
+            return ": a symbolic link"
+        return line_end_hint(target, stated, is_text=is_text) if target.exists() else look_alike(target)

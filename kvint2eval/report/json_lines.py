@@ -13,13 +13,14 @@ import msgspec
 
 from kvint2eval.codes import Outcome
 from kvint2eval.contract.v1.canonical import EMPTY_WITNESS
+from kvint2eval.report.claims import claims_of
 from kvint2eval.report.escape import ascii_json
 from kvint2eval.report.model import Report
 
 if TYPE_CHECKING:
     from kvint2eval.report.model import Tally
     from kvint2eval.report.source import Source
-    from kvint2eval.verdict import ClaimVerdict, Finding, Verdict
+    from kvint2eval.verdict import Finding, Verdict
 
 __all__ = ["FORMAT", "JsonDocument", "JsonLines"]
 
@@ -100,26 +101,17 @@ def _beyond_v1(verdict: Verdict) -> bytes:
     """Members that only a v2 record or a policy gives a verdict."""
     parts = []
     if verdict.contract == "v2":
-        parts.append(b',"claims":' + _claims(verdict.claims))
+        parts.append(b',"claims":' + _claims(verdict))
         parts.append(b',"basis":' + msgspec.json.encode(verdict.basis))
     if verdict.signers is not None:
         parts.append(b',"signers":' + msgspec.json.encode(verdict.signers))
     return b"".join(parts)
 
 
-def _claims(claims: tuple[ClaimVerdict, ...] | None) -> bytes:
-    if claims is None:
+def _claims(verdict: Verdict) -> bytes:
+    if verdict.claims is None:
         return b"null"
-    rows = [
-        {
-            "pointer": claim.pointer,
-            "metric": claim.metric,
-            "stands": claim.finding is None,
-            "finding": None if claim.finding is None else claim.finding.code,
-        }
-        for claim in claims
-    ]
-    return msgspec.json.encode(rows)
+    return msgspec.json.encode([claim.members for claim in claims_of(verdict)])
 
 
 class JsonLines(Report):

@@ -10,12 +10,13 @@ import time
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
+from kvint2eval.report.claims import claims_of
 from kvint2eval.report.escape import safe
 from kvint2eval.report.issue import name_of, of_verdict
-from kvint2eval.report.model import CiReport
+from kvint2eval.report.model import ASIDE, CiReport
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kvint2eval.report.issue import Issue
     from kvint2eval.report.model import Tally
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from kvint2eval.verdict import Verdict
 
 __all__ = ["Junit"]
+
+_MAX_OUTPUT = 1_000_000
 
 
 class Junit(CiReport):
@@ -41,6 +44,9 @@ class Junit(CiReport):
     def __init__(self, suite: str, seconds: int) -> None:
         self._suite = suite
         self._seconds = seconds
+        self._output: list[bytes] = []
+        self._size = 0
+        self._left_out = 0
 
     def head(self, tally: Tally) -> bytes:
         """The suite's element with the counts."""
@@ -55,7 +61,23 @@ class Junit(CiReport):
     def one(self, source: Source, verdict: Verdict, *, is_first: bool) -> bytes:  # noqa: ARG002
         """The test case of a record."""
         issue = of_verdict(source, verdict)
-        return self.checked(name_of(source), () if issue is None else (issue,))
+        case = self.checked(name_of(source), () if issue is None else (issue,))
+        # The schema has no place for text beside a test case that passed: the claims stand in the suite's output.
+        words = (
+            [f"{name_of(source)}: {claim.sentence}" for claim in claims_of(verdict)] if issue is None else []
+        )
+        return case + b"".join(ASIDE + escape(one).encode() + b"\n" for one in words)
+
+    def sift(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """The test cases; claims are kept for the suite's output, the first megabyte of them."""
+        for line in lines:
+            if not line.startswith(ASIDE):
+                yield line
+            elif self._size > _MAX_OUTPUT:
+                self._left_out += 1
+            else:
+                self._output.append(line.removeprefix(ASIDE))
+                self._size += len(line)
 
     def checked(self, name: str, issues: Sequence[Issue]) -> bytes:
         """The test case of a binding of the docs gate."""
@@ -63,7 +85,11 @@ class Junit(CiReport):
             return _case(name, "")
         first = issues[0]
         if first.is_open:
-            return _case(name, f"<skipped message={_attribute(f'{first.title}: {first.meaning}')}/>")
+            words = "\n".join([_place(first), *first.lines])
+            return _case(
+                name,
+                f"<skipped message={_attribute(f'{first.title}: {first.meaning}')}>{escape(words)}</skipped>",
+            )
         text = "\n\n".join("\n".join([_place(issue), *issue.lines]) for issue in issues)
         message = _attribute(f"{first.title}: {first.meaning}")
         return _case(
@@ -76,8 +102,17 @@ class Junit(CiReport):
         return _case(safe(message), f'<error type="could-not-judge" message={text}/>')
 
     def end(self, tally: Tally) -> bytes:  # noqa: ARG002
-        """The foot."""
-        return b"<system-out/>\n<system-err/>\n</testsuite>\n</testsuites>\n"
+        """The foot, with the claims of supported records and what the run has to say."""
+        more = [f"the claims of {self._left_out} more are left out\n".encode()] if self._left_out else []
+        out, err = b"".join([*self._output, *more]), escape("\n".join(map(safe, self.remarks))).encode()
+        return b"%b\n%b\n</testsuite>\n</testsuites>\n" % (
+            _element(b"system-out", out),
+            _element(b"system-err", err),
+        )
+
+
+def _element(name: bytes, text: bytes) -> bytes:
+    return b"<%b>%b</%b>" % (name, text, name) if text else b"<%b/>" % name
 
 
 def _case(name: str, body: str) -> bytes:

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 from kvint2eval.codes import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kvint2eval.report.issue import Issue
     from kvint2eval.report.source import Source
     from kvint2eval.verdict import Verdict
 
-__all__ = ["CiReport", "Frame", "GateReport", "Report", "Tally"]
+ASIDE = b"\0"
+"""Begins a line of a piece that the report shows elsewhere: in the step summary, or in its foot."""
+
+__all__ = ["ASIDE", "CiReport", "Frame", "GateReport", "Report", "Tally"]
 
 
 class Tally(NamedTuple):
@@ -57,6 +60,9 @@ class Frame(Protocol):
     is therefore kept out of them: commas come from `separator`, counts go into `head`.
     """
 
+    remarks: Sequence[str] = ()
+    """What the run has to say that decides nothing, set before `end` is asked for."""
+
     separator: ClassVar[bytes] = b""
     """Stands between two pieces that are not empty."""
 
@@ -66,6 +72,10 @@ class Frame(Protocol):
     def head(self, tally: Tally) -> bytes:  # noqa: ARG002
         """What stands before everything and needs the tally."""
         return b""
+
+    def sift(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """The lines of all pieces that belong into the report; only asked for where `needs_tally`."""
+        yield from lines
 
     def start(self) -> bytes:
         """What stands before the first piece."""

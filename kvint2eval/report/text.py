@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvint2eval.codes import Outcome
+from kvint2eval.report.claims import claims_of
 from kvint2eval.report.escape import safe
+from kvint2eval.report.issue import where
 from kvint2eval.report.model import Report
 
 if TYPE_CHECKING:
@@ -73,23 +75,13 @@ def _binding(binding: Binding) -> str:
 
 def _claim_lines(verdict: Verdict) -> list[str]:
     """Claims that stand and claims that are refused."""
-    lines = []
-    for claim in verdict.claims or ():
-        fate = (
-            "stands" if claim.finding is None else f"refused, {claim.finding.code}: {claim.finding.meaning}"
-        )
-        lines.append(f"    {'claim':8} {safe(claim.pointer)} {safe(claim.metric)}: {fate}")
-    return lines
+    return [f"    {'claim':8} {claim.sentence}" for claim in claims_of(verdict)]
 
 
 def _finding_lines(finding: Finding, source: Source) -> list[str]:
-    line = finding.line if source.line is None else source.line
-    places = [safe(finding.pointer)] if finding.pointer else []
-    if line is not None:
-        places.append(f"line {line}" + (f", column {finding.column}" if finding.column is not None else ""))
     rows = [
         ("finding", f"{finding.code}: {finding.meaning}"),
-        ("where", ", ".join(places) or "the whole input"),
+        ("where", where(finding, source)),
         ("found", safe(finding.found)),
         ("allowed", safe(finding.allowed)),
         ("fix", finding.mend),

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kvint2eval.errors import StrictJsonError
 from kvint2eval.files.digest import sha256_hex
 from kvint2eval.strict_json.describe import describe
-from kvint2eval.strict_json.parse import decode_bytes, parse_text
+from kvint2eval.strict_json.parse import decode_bytes, locate, parse_text
 from kvint2eval.strict_json.rfc8785 import canonical_json
 from kvint2eval.verdict import Finding
 
@@ -73,11 +74,41 @@ class EnvelopeFault(Exception):  # noqa: N818  # becomes a finding of the verdic
     ----------
     finding
         Why. Its pointer is one into the envelope, not into the record.
+    line, column
+        Where in the envelope's text, from 1, for a text that is no JSON.
     """
 
-    def __init__(self, code: str, pointer: str, found: str, allowed: str) -> None:
+    def __init__(
+        self,
+        code: str,
+        pointer: str,
+        found: str,
+        allowed: str,
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
         super().__init__(f"{code}: found {found}, allowed: {allowed}")
-        self.finding = Finding(code, f"envelope:{pointer}", found, allowed)
+        self.finding = Finding(code, f"envelope:{pointer}", found, allowed, line, column)
+        self._pointer = pointer
+
+    def located(self, envelope: bytes) -> Finding:
+        """The finding with its line and column in the envelope's text, where that can be read.
+
+        Parameters
+        ----------
+        envelope
+            The text. What is wrong inside the payload stands where the payload does.
+        """
+        if self.finding.line is not None:
+            return self.finding
+        try:
+            text = decode_bytes(envelope)
+            parse_text(text)
+        except StrictJsonError:
+            return self.finding
+        pointer = "/payload" if self._pointer.startswith("/payload/") else self._pointer
+        line, column = locate(text, pointer)
+        return msgspec.structs.replace(self.finding, line=line, column=column)
 
 
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
@@ -130,7 +161,7 @@ def parse_envelope(data: bytes) -> Envelope:
     ------
     EnvelopeFault
         The text is no DSSE envelope, its payload is no in-toto Statement by type, a text is not base64, or it
-        has no signature, one signature twice, or two of one key.
+        has no signature, or one signature twice.
     """
     members = _closed(_parsed(data, ""), "", ("payload", "payloadType", "signatures"))
     payload_type = members["payloadType"]
@@ -152,20 +183,25 @@ def _parsed(data: bytes, pointer: str) -> Any:
     try:
         return parse_text(decode_bytes(data))
     except StrictJsonError as error:
-        raise EnvelopeFault(code, pointer, f"{error.code}: {error.found}", error.allowed) from error
+        place = () if pointer else (error.line, error.column)
+        raise EnvelopeFault(code, pointer, f"{error.code}: {error.found}", error.allowed, *place) from error
 
 
 def _closed(members: Any, pointer: str, names: tuple[str, ...], code: str = "envelope-malformed") -> Any:
     """Members of an object that has exactly these."""
     if not isinstance(members, dict) or set(members) != set(names):
-        found = f"members {', '.join(map(repr, members))}" if isinstance(members, dict) else describe(members)
+        found = (
+            f"members {', '.join(map(describe, members))}" if isinstance(members, dict) else describe(members)
+        )
         raise EnvelopeFault(code, pointer, found, f"an object with exactly {', '.join(names)}")
     return members
 
 
 def _signature(row: Any, pointer: str) -> Signature:
-    members = _closed(row, pointer, ("keyid", "sig"))
-    keyid = members["keyid"]
+    if not isinstance(row, dict) or not {"sig"} <= set(row) <= {"keyid", "sig"}:
+        found = f"members {', '.join(map(describe, row))}" if isinstance(row, dict) else describe(row)
+        raise EnvelopeFault("envelope-malformed", pointer, found, "an object with sig, and keyid or not")
+    members, keyid = row, row.get("keyid", "")
     if not isinstance(keyid, str):
         raise EnvelopeFault("envelope-malformed", f"{pointer}/keyid", describe(keyid), "a string")
     value = _decoded(members["sig"], f"{pointer}/sig")
@@ -176,17 +212,13 @@ def _signature(row: Any, pointer: str) -> Signature:
 
 def _require_distinct(signatures: tuple[Signature, ...]) -> None:
     values: set[bytes] = set()
-    keyids: set[str] = set()
-    for index, (keyid, value) in enumerate(signatures):
+    for index, (_, value) in enumerate(signatures):
         pointer = f"/signatures/{index}"
         if value in values:
             raise EnvelopeFault(
                 "envelope-signature-duplicate", pointer, "a signature that stands before", "each once"
             )
-        if keyid in keyids:
-            raise EnvelopeFault("envelope-key-twice", pointer, describe(keyid), "one signature a key")
         values.add(value)
-        keyids.add(keyid)
 
 
 def _decoded(text: Any, pointer: str) -> bytes:
@@ -220,20 +252,60 @@ def check_statement(payload: bytes, record: bytes) -> None:
     Raises
     ------
     EnvelopeFault
-        The payload is something else, or is about another file.
+        The payload is something else, one of its subjects is another file, or its predicate names another contract
+        than the record does.
+
+    Notes
+    -----
+    As in-toto has it, members that are not known are passed over, a subject may have digests of other algorithms
+    beside its SHA-256, and there may be several subjects; here each of them has to be the record.
     """
     code = "statement-malformed"
-    names = ("_type", "subject", "predicateType", "predicate")
-    statement = _closed(_parsed(payload, "/payload"), "/payload", names, code)
+    statement = _object(
+        _parsed(payload, "/payload"), "/payload", ("_type", "subject", "predicateType", "predicate")
+    )
     for name, allowed in (("_type", STATEMENT_TYPE), ("predicateType", PREDICATE_TYPE)):
         if statement[name] != allowed:
             raise EnvelopeFault(code, f"/payload/{name}", describe(statement[name]), allowed)
     subjects = statement["subject"]
-    if not isinstance(subjects, list) or len(subjects) != 1:
-        raise EnvelopeFault(code, "/payload/subject", json.dumps(subjects)[:60], "one subject, the record")
-    subject = _closed(subjects[0], "/payload/subject/0", ("name", "digest"), code)
-    digest = _closed(subject["digest"], "/payload/subject/0/digest", ("sha256",), code)["sha256"]
+    if not isinstance(subjects, list) or not subjects:
+        raise EnvelopeFault(
+            code, "/payload/subject", describe(subjects), "one subject or more, each the record"
+        )
     actual = sha256_hex(record)
-    if digest != actual:
-        pointer = "/payload/subject/0/digest/sha256"
-        raise EnvelopeFault("statement-subject", pointer, describe(digest), f"{actual}, the record's")
+    for index, one in enumerate(subjects):
+        pointer = f"/payload/subject/{index}/digest"
+        digests = _object(
+            _object(one, pointer.removesuffix("/digest"), ("digest",))["digest"], pointer, ("sha256",)
+        )
+        if digests["sha256"] != actual:
+            as_text = sha256_hex(record.replace(b"\r\n", b"\n"))
+            hint = "; in LF form the record has it" if digests["sha256"] == as_text else ""
+            found = describe(digests["sha256"]) + hint
+            raise EnvelopeFault("statement-subject", f"{pointer}/sha256", found, f"{actual}, the record's")
+    pointer = "/payload/predicate"
+    version = _object(statement["predicate"], pointer, ("contract_version",))["contract_version"]
+    named = _contract_version(record)
+    if named is not None and version != named:
+        allowed = f"{describe(named)}, as the record names"
+        raise EnvelopeFault("statement-predicate", f"{pointer}/contract_version", describe(version), allowed)
+
+
+def _contract_version(record: bytes) -> str | None:
+    """Contract version of a record, None where its bytes name none: adjudication then says what is wrong with them."""
+    try:
+        members = parse_text(decode_bytes(record))
+    except StrictJsonError:
+        return None
+    version = members.get("contract_version") if isinstance(members, dict) else None
+    return version if isinstance(version, str) else None
+
+
+def _object(members: Any, pointer: str, names: tuple[str, ...]) -> Any:
+    """Members of an object that has these and may have others."""
+    if not isinstance(members, dict) or not set(names) <= set(members):
+        found = (
+            f"members {', '.join(map(describe, members))}" if isinstance(members, dict) else describe(members)
+        )
+        raise EnvelopeFault("statement-malformed", pointer, found, f"an object with {', '.join(names)}")
+    return members

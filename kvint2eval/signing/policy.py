@@ -7,6 +7,7 @@ format = "kvint2eval-policy/v1"
 threshold = 1                      # keys that have to sign
 expires = 2027-12-31T00:00:00Z     # after this nothing is trusted
 producers = ["b6c5…5520"]          # optional: digests of allowed producers
+require = "bound"                  # optional: every digest of a record is bound to a file
 
 [[key]]
 name = "release"                   # for people
@@ -31,6 +32,7 @@ from kvint2eval.files.digest import is_digest, open_regular
 from kvint2eval.files.paths import resolve_inside
 from kvint2eval.signing.envelope import EnvelopeFault, check_statement, parse_envelope
 from kvint2eval.signing.trust import Trust
+from kvint2eval.strict_json.describe import describe
 from kvint2eval.verdict import Finding
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ __all__ = ["FORMAT", "Policy", "parse_policy", "read_policy"]
 FORMAT = "kvint2eval-policy/v1"
 MAX_POLICY_BYTES = 1 << 20
 
-_KEYS = ("format", "threshold", "expires", "producers", "key")
+_KEYS = ("format", "threshold", "expires", "producers", "require", "key")
 
 
 class Policy(NamedTuple):
@@ -60,8 +62,10 @@ class Policy(NamedTuple):
     """Whether it had ended when it was read."""
     producers: frozenset[str] | None
     """Digests of the allowed producers; None allows all."""
+    require_bound: bool = False
+    """Whether every digest of a record has to be bound to a file."""
 
-    def verify(self, record: bytes, envelope: bytes | None) -> Trust | Finding:
+    def verify(self, record: bytes, envelope: bytes | InputError | None) -> Trust | Finding:
         """What the signatures of a record are worth, or why it is not trusted.
 
         Parameters
@@ -69,7 +73,7 @@ class Policy(NamedTuple):
         record
             The record's bytes; not parsed here.
         envelope
-            The bytes of its envelope; None when it has none.
+            The bytes of its envelope, or why they cannot be read; None when it has none.
 
         Notes
         -----
@@ -82,37 +86,50 @@ class Policy(NamedTuple):
                 "policy-expired", "policy:/expires", f"a policy that ended {ended}", "a later date"
             )
         if envelope is None:
-            return Finding("envelope-missing", "envelope:", "no envelope", "a signed record")
+            allowed = "a signed record: a file with RECORD.dsse beside it, and no line of JSON Lines"
+            return Finding("envelope-missing", "envelope:", "no envelope", allowed)
+        if isinstance(envelope, InputError):
+            return Finding("envelope-malformed", "envelope:", str(envelope), "an envelope that can be read")
         try:
             parsed = parse_envelope(envelope)
             signers = self._signers(parsed)
             check_statement(parsed.payload, record)
         except EnvelopeFault as fault:
-            return fault.finding
+            return fault.located(envelope)
         return Trust(tuple(signers), self.producers)
 
     def _signers(self, envelope: Envelope) -> list[str]:
-        """Ids of the policy's keys whose signatures fit."""
-        signers = []
+        """Ids of the policy's keys whose signatures fit, each once; an id in the envelope is a hint, as DSSE has it."""
+        signers: dict[str, int] = {}
         for index, signature in enumerate(envelope.signatures):
-            key = self.keys.get(signature.keyid)
-            if key is None:
-                continue
-            if not key.verifies(signature.value, envelope.signed_bytes):
+            hinted = self.keys.get(signature.keyid)
+            keys = self.keys.values() if hinted is None else (hinted,)
+            fitting = [key.keyid for key in keys if key.verifies(signature.value, envelope.signed_bytes)]
+            if hinted is not None and not fitting:
                 raise EnvelopeFault(
                     "signature-invalid",
                     f"/signatures/{index}/sig",
                     f"a signature by {signature.keyid} over other bytes",
                     "one over the payload",
                 )
-            signers.append(signature.keyid)
+            for keyid in fitting:
+                if keyid in signers:
+                    found = f"a second signature by {keyid}"
+                    raise EnvelopeFault(
+                        "envelope-key-twice", f"/signatures/{index}", found, "one signature a key"
+                    )
+                signers[keyid] = index
         if not signers:
-            found = ", ".join(one.keyid or "no key id" for one in envelope.signatures)
-            raise EnvelopeFault("signature-unknown-key", "/signatures", found, "a key of the policy")
+            found = ", ".join(
+                describe(one.keyid) if one.keyid else "no key id" for one in envelope.signatures
+            )
+            raise EnvelopeFault(
+                "signature-unknown-key", "/signatures", found, "a signature by a key of the policy"
+            )
         if len(signers) < self.threshold:
             found = f"{len(signers)} of the policy's keys"
             raise EnvelopeFault("signature-threshold", "/signatures", found, f"at least {self.threshold}")
-        return signers
+        return list(signers)
 
 
 def read_policy(path: str | os.PathLike[str], now: datetime | None = None) -> Policy:
@@ -185,9 +202,12 @@ def parse_policy(tables: Mapping[str, Any], root: Path, now: datetime | None = N
         and all(isinstance(one, str) and is_digest(one) for one in producers)
     ):
         raise PolicyError(f"found producers {producers!r}, allowed: SHA-256 digests, at least one")
+    require = tables.get("require")
+    if require not in (None, "bound"):
+        raise PolicyError(f'found require {describe(require)}, allowed: require = "bound"')
     is_expired = (now or datetime.now(UTC)) >= expires
     allowed = None if producers is None else frozenset(producers)
-    return Policy(threshold, keys, expires, is_expired, allowed)
+    return Policy(threshold, keys, expires, is_expired, allowed, require is not None)
 
 
 def _parse_keys(entries: Any, root: Path) -> dict[str, PublicKey]:

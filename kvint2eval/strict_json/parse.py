@@ -2,7 +2,7 @@
 
 `parse_text` accepts the JSON texts of RFC 8259 that every reader understands alike, and refuses the rest as
 section 4 of the contract lists it. The C scanner of the standard library does the parsing; what it lets pass
-(duplicate members, NaN, numbers that overflow, a negative zero, lone surrogates, deep nesting) is refused
+(duplicate members, NaN, numbers that overflow or underflow, a negative zero, lone surrogates, deep nesting) is refused
 here. Places are looked for only after something was refused, so that an accepted text does not pay for them.
 
 Time is linear in the input, and memory is bounded by `MAX_RECORD_BYTES`.
@@ -21,6 +21,7 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_INTEGER_DIGITS",
     "MAX_RECORD_BYTES",
+    "MAY_UNDERFLOW",
     "decode_bytes",
     "locate",
     "parse_text",
@@ -31,6 +32,12 @@ MAX_RECORD_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_INTEGER_DIGITS = 20
 
+MAY_UNDERFLOW = re.compile(rb"-[0-9]{3}|0{200}")
+"""In every text with a literal other than 0 that binary64 rounds to 0: an exponent of three digits, or many zeros.
+
+A decoder that gives 0 for such a literal leaves no trace of it. A text that only looks like one costs time alone.
+"""
+
 _SPACE = re.compile(r"[ \t\n\r]*")
 # A string, closed or not. Possessive, and matching in every case, so that no search starts twice at one place.
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
@@ -40,6 +47,8 @@ _TOKEN = re.compile(rf"({_STRING})([ \t\n\r]*+:)?|([\[\]{{}}])", re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _ALL_STRINGS = re.compile(_STRING, re.DOTALL)
 _SURROGATES = re.compile("[\ud800-\udfff]")
+
+_NOT_ZERO = re.compile(r"[0.]*[1-9]")
 
 _SHOWN_CHARACTERS = 40
 
@@ -73,8 +82,11 @@ def _float(literal: str) -> float:
     value = float(literal)
     if math.isinf(value):
         raise _Refused("number-overflow", "a number that binary64 can hold")
-    if value == 0.0 and literal[0] == "-":
-        raise _Refused("negative-zero", "0")
+    if value == 0.0:
+        if literal[0] == "-":
+            raise _Refused("negative-zero", "0")
+        if _NOT_ZERO.match(literal):
+            raise _Refused("number-underflow", "0, or a number that binary64 can hold")
     return value
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,8 +114,46 @@ def run(arguments: "argparse.Namespace") -> int:
         print(json.dumps({"record": str(arguments.output), **shown}))
     else:
         print_summary(result)
+        print_figures(members)
         print(f"record: {arguments.output}" + ("" if is_v2 else f"\ntrials: {trials_path(arguments.output)}"))
+    say_unsupported(arguments.output)
     return 0
+
+
+def print_figures(record: dict[str, Any]) -> None:
+    """Print the figures that the record itself holds, as it holds them."""
+    if "metrics" in record:
+        metrics = record["metrics"]
+        print(
+            f"the record holds: output NMSE {metrics['baseline_output_nmse']!r} of the baseline, "
+            f"{metrics['candidate_output_nmse']!r} of rotation {metrics['selected_rotation']}; cache "
+            f"{metrics['cache_bytes']} bytes"
+        )
+        return
+    measurements = record["measurements"]
+    means = ", ".join(f"{arm['rotation']} {arm['summary']['nmse_mean']!r}" for arm in measurements["arms"])
+    print(
+        f"the record holds: mean output NMSE {means}; selected {measurements['selected']}; "
+        f"{measurements['storage']['bits_per_element']!r} bits per element"
+    )
+    for claim in record["claims"]:
+        print(
+            f"the record claims: {claim['metric']} of {claim['candidate']} below {claim['baseline']} by "
+            f"{claim['value']!r}, "
+            f"{100 * claim['level']:g} % interval {claim['low']!r} to {claim['high']!r}"
+        )
+
+
+def say_unsupported(path: Path) -> None:
+    """Say on standard error why the adjudicator refuses the record that was written, if it does."""
+    from producer.record.reading import verdict_words
+
+    outcome, code = verdict_words(path.read_bytes())
+    if outcome == "unsupported":
+        print(
+            f"kvint2eval-producer: the record is unsupported, {code}: kvint2eval adjudicate {path} says why",
+            file=sys.stderr,
+        )
 
 
 def _summary_v2(record: dict[str, Any]) -> dict[str, Any]:

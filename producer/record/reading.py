@@ -8,7 +8,7 @@ from kvint2eval.contract.v1.model import Record
 from kvint2eval.contract.v2.model import Record as RecordV2
 from kvint2eval.errors import InputError
 from kvint2eval.files.digest import open_regular
-from kvint2eval.files.inputs import read_record as read_record_bytes
+from kvint2eval.files.inputs import read_record_file as read_record_bytes
 from kvint2eval.files.inputs import stream_lines
 from producer.errors import RecordError
 

@@ -52,6 +52,7 @@ def test_the_settings_of_the_ci_page_are_those_of_the_tools():
         "kvint2eval_pins",
         "kvint2eval_root",
         "kvint2eval_policy",
+        "kvint2eval_require",
     }
     hooks, action = map(yaml.safe_load, blocks("ci.md", "yaml"))
     shown = {hook["id"]: hook for repository in hooks["repos"] for hook in repository["hooks"]}

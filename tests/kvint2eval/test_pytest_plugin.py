@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from lxml import etree
 
 from kvint2eval.signing.envelope import build_statement, dump_envelope
 from kvint2eval.signing.keys import generate_key, sign_statement, write_key_pair
-from tests.helpers import RECORDS, TESTDATA, published
+from tests.helpers import RECORDS, ROOT, TESTDATA, published
 from tests.tools.regen.published import PRODUCER
 
 SUPPORTED = published()
@@ -88,8 +89,6 @@ def test_each_listed_record_is_one_test(project, testpaths, workers, autoload):
 
 
 def test_nothing_is_collected_where_it_is_not_configured(project):
-    configure(project, "kvint2eval_records = []")
-    assert run(project)[::2] == (0, {"tests/test_it.py::test_it": "PASSED"})
     configure(project)
     assert run(project)[::2] == (0, {"tests/test_it.py::test_it": "PASSED"})
     assert "no tests ran" in run(project, "records")[1]
@@ -153,11 +152,11 @@ def test_pins_are_held(project):
         ),
         (
             ['kvint2eval_records = ["records/*.jsn"]'],
-            "kvint2eval_records: {project}/records/*.jsn: No such file",
+            'kvint2eval_records: "{project}/records/*.jsn": No such file',
         ),
         (
             ['kvint2eval_records = ["tests"]'],
-            "kvint2eval_records: {project}/tests: found no *.json and no *.jsonl below this folder",
+            "kvint2eval_records: {project}/tests: found no *.json, *.jsonl or *.ndjson below this folder",
         ),
         (
             ['kvint2eval_records = ["records"]', 'kvint2eval_pins = "absent.toml"'],
@@ -223,3 +222,117 @@ def test_a_policy_and_a_root_are_honoured(project):
     code, out, _ = run(project)
     assert code == 4
     assert "kvint2eval_root: root " in out
+
+
+@pytest.mark.parametrize("place", ["build", "dist", ".x", "venv", "node_modules"])
+@pytest.mark.parametrize("arguments", [[], ["."], ["-n", "2"]])
+def test_records_in_folders_that_pytest_leaves_out_are_judged(project, place, arguments):
+    (project / place).mkdir()
+    (project / place / "bad.json").write_bytes(UNSUPPORTED)
+    configure(project, f'kvint2eval_records = ["records/a.json", "{place}"]')
+    code, _, outcomes = run(project, *arguments)
+    assert (code, outcomes[f"{place}/bad.json::record"], outcomes["records/a.json::record"]) == (
+        1,
+        "FAILED",
+        "PASSED",
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["kvint2eval_records = []"], "kvint2eval_records: found an empty setting"),
+        (['kvint2eval_records = [" "]'], "kvint2eval_records: found an empty setting"),
+        (['kvint2eval_pins = "pins.toml"'], "kvint2eval_pins: found no kvint2eval_records beside it"),
+        (['kvint2eval_policy = "p.toml"'], "kvint2eval_policy: found no kvint2eval_records beside it"),
+        (
+            ['kvint2eval_records = ["records"]', 'kvint2eval_require = "all"'],
+            'kvint2eval_require: found "all"',
+        ),
+    ],
+)
+def test_a_setting_that_would_check_nothing_is_a_usage_error(project, settings, message):
+    configure(project, *settings)
+    code, out, _ = run(project)
+    assert (code, message in out) == (4, True)
+
+
+def test_what_cannot_be_judged_fails_by_name_and_the_rest_goes_on(project):
+    (project / "records" / "self.json").symlink_to("self.json")
+    (project / "records" / "up").symlink_to("..")
+    (project / "records" / "x.json.gz").write_bytes(b"")
+    (project / "records" / "x.json.bak").write_bytes(b"")
+    (project / "records" / "a.audit.json").write_text('{"findings": []}')
+    configure(project, 'kvint2eval_records = ["records"]')
+    code, out, outcomes = run(project)
+    assert code == 1
+    failed = {name for name, outcome in outcomes.items() if outcome == "FAILED"}
+    assert failed == {
+        f"records/{one}"
+        for one in ("b.json::record", "self.json::refused", "up::refused", "x.json.gz::refused")
+    }
+    assert outcomes["records/a.json::record"] == "PASSED"
+    assert "a.audit.json: an audit by its name" in out
+    assert "x.json.bak" in out
+
+
+def test_delegated_records_are_named_one_line_each_and_junit_has_file_and_line(project):
+    (project / "records" / "deep" / "d.json").write_bytes(DELEGATE)
+    configure(project, 'kvint2eval_records = ["records/deep", "lines.jsonl"]')
+    _, out, _ = run(project, "--junitxml=out.xml")
+    for name in ("records/deep/c.json", "records/deep/d.json", "lines.jsonl:3"):
+        assert out.count(f"{name}: delegate KVINT2_RUNTIME_DELEGATION_REQUIRED") == 1
+    cases = etree.parse(project / "out.xml").iter("testcase")
+    seen = {tuple(one.get("value") for one in case.iter("property")) for case in cases}
+    assert {("records/deep/c.json", "1"), ("lines.jsonl", "1"), ("lines.jsonl", "3")} <= seen
+
+
+def test_ids_of_records_outside_the_root_are_distinct(project):
+    (project / "inner").mkdir()
+    (project / "inner" / "pytest.ini").write_text(
+        "[pytest]\nkvint2eval_records = ../records/a.json ../records/deep/c.json\n"
+    )
+    _, out, outcomes = run(project / "inner", "-v")
+    assert outcomes == {"../records/a.json::record": "PASSED"}
+    assert "../records/deep/c.json::record SKIPPED" in out
+
+
+def test_pins_that_no_record_meets_are_said(project):
+    text = (TESTDATA / "pins" / "met.toml").read_text()
+    more = '\n[[artifact]]\nrole = "model"\nid = "renamed"\nsha256 = "' + "0" * 64 + '"\nunbindable = "x"\n'
+    (project / "pins.toml").write_text(text + more)
+    settings = ['kvint2eval_records = ["records/a.json"]', 'kvint2eval_pins = "pins.toml"']
+    configure(project, *settings)
+    code, out, _ = run(project)
+    assert (code, "unmet pins, which no record was compared with: model renamed" in out) == (0, True)
+    configure(project, *settings, 'kvint2eval_require = "bound"')
+    code, out, outcomes = run(project)
+    assert (code, outcomes["records/a.json::record"], outcomes["pins.toml::met"]) == (1, "FAILED", "FAILED")
+    assert "digest-not-bound" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["7.4.0", "6.2.5"])
+def test_the_oldest_pytest_works_and_an_older_one_is_left_in_peace(project, tmp_path_factory, version):
+    """Needs the package index."""
+    place = tmp_path_factory.mktemp("venv") / "v"
+    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    python = place / "bin" / "python"
+    install = [python, "-m", "pip", "install", "--quiet", f"pytest=={version}", str(ROOT)]
+    subprocess.run(install, check=True, capture_output=True)
+    configure(project)
+    done = subprocess.run(
+        [python, "-m", "pytest", "-q"], cwd=project, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    (project / "build").mkdir()
+    (project / "build" / "bad.json").write_bytes(UNSUPPORTED)
+    configure(project, 'kvint2eval_records = ["records", "build"]')
+    done = subprocess.run(
+        [python, "-m", "pytest", "-q"], cwd=project, capture_output=True, text=True, check=False
+    )
+    said = done.stdout + done.stderr
+    if version == "6.2.5":
+        assert (done.returncode, "found pytest 6.2.5, allowed: 7.4 or later" in said) == (4, True), said
+    else:
+        assert (done.returncode, "2 failed, 2 passed, 1 skipped" in said) == (1, True), said

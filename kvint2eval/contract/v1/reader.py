@@ -16,6 +16,7 @@ from msgspec import UNSET, Struct
 from kvint2eval.contract.shape import ShapeFault
 from kvint2eval.contract.v1 import _decoder as layout
 from kvint2eval.strict_json.describe import describe
+from kvint2eval.strict_json.parse import MAY_UNDERFLOW
 
 __all__ = ["decode_v1", "is_plain", "read_v1"]
 
@@ -84,7 +85,7 @@ def is_plain(data: bytes, record: layout.Record) -> bool:
     The decoder keeps the last of several members of one name. Every member takes a known number of quotation
     marks, and without a backslash no mark is escaped; so the count of marks tells whether a name stands twice.
     """
-    if b"\\" in data or not data.isascii() or _NEGATIVE_ZERO.search(data):
+    if b"\\" in data or not data.isascii() or _NEGATIVE_ZERO.search(data) or MAY_UNDERFLOW.search(data):
         return False
     metrics = record.metrics
     rows = metrics.candidates

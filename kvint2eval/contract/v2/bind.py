@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvint2eval.files.names import quoted
+from kvint2eval.pins.pins import UNNAMED
 from kvint2eval.verdict import Binding, Finding
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def _bind(
             return pinned
     if artifact.path is not None and root is not None:
         return _bind_file(artifact, artifact.path, pointer, root)
-    if pinned is not None and pinned[0].why != "no pin names it":
+    if pinned is not None and not (pinned[0].why or "").startswith(UNNAMED):
         return pinned
     why = artifact.unbindable or f"no root was given to look for {artifact.path}"
     return Binding(artifact.role, artifact.sha256, "declared", why=why), None
@@ -68,14 +70,15 @@ def _bind_file(
     """Binding of an artifact to its file below the root."""
     stated = artifact.sha256
     found = root.digest(path, is_text=artifact.text)
+    hint = "" if found == stated else root.hint(path, stated, is_text=artifact.text)
     if found == stated:
         return Binding(artifact.role, stated, "bound", path), None
     if found is None:
         why = "the file is missing"
-        finding = Finding(
-            "artifact-file-missing", pointer, f"no regular file {path}", "the file below the root"
-        )
+        missing = f"no regular file {quoted(path)}{hint}"
+        finding = Finding("artifact-file-missing", pointer, missing, "the file below the root")
     else:
-        why = f"the file has {found}"
-        finding = Finding("artifact-file-differs", pointer, f'"{stated}"', f'"{found}", as {path} has')
+        why = f"the file has {found}{hint}"
+        allowed = f'"{found}", as {quoted(path)} has{hint}'
+        finding = Finding("artifact-file-differs", pointer, f'"{stated}"', allowed)
     return Binding(artifact.role, stated, "mismatched", path, why), finding

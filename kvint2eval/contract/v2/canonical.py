@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from kvint2eval.contract.v2 import _decoder as layout
 from kvint2eval.files.digest import sha256_hex
+from kvint2eval.strict_json.parse import MAY_UNDERFLOW
 from kvint2eval.strict_json.rfc8785 import canonical_json, es_number
 
 __all__ = ["canonical_of_plain", "canonical_v2", "canonical_v2_of_layout", "witness_v2"]
@@ -145,7 +146,7 @@ def canonical_of_plain(data: bytes, record: layout.Record) -> bytes | None:
     The decoder keeps the last of several members of one name. The text that is written from the layout has each
     member once, and without a backslash no quotation mark is escaped; so a second member shows as marks too many.
     """
-    if b"\\" in data or _NEGATIVE_ZERO_INTEGER.search(data):
+    if b"\\" in data or _NEGATIVE_ZERO_INTEGER.search(data) or MAY_UNDERFLOW.search(data):
         return None
     try:
         sealed = _ENCODE_SORTED(_written_record(record))

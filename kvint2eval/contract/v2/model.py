@@ -10,9 +10,9 @@ Trials stand in columns, one list a quantity, because a record has hundreds of t
 judged by `kvint2eval.contract.v2.rules`; docs/reference/contract-v2.md describes each member.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -47,8 +47,20 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 """A binary64 number, finite."""
 
 
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
 class _Closed(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_arrays(cls, members: Any) -> Any:
+        """Members with each list, which is what `json.loads` makes of an array, as the tuple that stays as it is."""
+        if not isinstance(members, dict):
+            return members
+        return {name: _as_tuples(value) for name, value in members.items()}
 
 
 class Dialect(_Closed):

@@ -146,6 +146,7 @@ class HtmlPage(Report):
     def end(self, tally: Tally) -> bytes:  # noqa: ARG002
         """Foot of the table, the audits, the sections."""
         parts = [b"</div></div></div>"]
+        parts += [f'<p class="note">{text(one)}</p>'.encode() for one in self.remarks]
         others = [path for path in self._audits if path not in self._audit_of.values()]
         if others:
             parts.append(b"<h2>Audits</h2>")

@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvint2eval.codes import REASONS, Outcome
+from kvint2eval.report.claims import claims_of
 from kvint2eval.report.escape import safe
 from kvint2eval.report.html.figures import figures_of
 from kvint2eval.report.html.plots import draw
@@ -78,10 +79,11 @@ def _finding(source: Source, verdict: Verdict) -> Iterator[str]:
     issue = of_verdict(source, verdict)
     if issue is None:
         return
-    place = f", line {issue.line}" if issue.line is not None else ""
     yield f"<h4>Finding <code>{text(issue.code)}</code></h4><p>{text(issue.meaning)}</p><dl>"
     for name, value in issue.rows:
-        yield f"<dt>{name}</dt><dd>{html.escape(value)}{place if name == 'where' else ''}</dd>"
+        if name == "claim":
+            continue
+        yield f"<dt>{name}</dt><dd>{html.escape(value)}</dd>"
     yield "</dl>"
 
 
@@ -114,15 +116,11 @@ def rests_on(verdict: Verdict) -> list[tuple[str, str, str]]:
 
 def _claims(verdict: Verdict) -> Iterator[str]:
     """Claims of a v2 record: those that stand, and why the others are refused."""
-    if not verdict.claims:
-        return
-    yield "<h4>Claims</h4><ul>"
-    for claim in verdict.claims:
-        fate = (
-            "stands" if claim.finding is None else f"refused, {claim.finding.code}: {claim.finding.meaning}"
-        )
-        yield f"<li><code>{text(claim.pointer)}</code> {text(claim.metric)}: {text(fate)}</li>"
-    yield "</ul>"
+    claims = claims_of(verdict)
+    if claims:
+        yield "<h4>Claims</h4><ul>"
+        yield from (f"<li>{html.escape(claim.sentence)}</li>" for claim in claims)
+        yield "</ul>"
 
 
 def _basis(verdict: Verdict) -> Iterator[str]:

@@ -80,7 +80,7 @@ def test_nothing_to_check_is_never_a_success(tmp_path, capfd):
     assert "found no record" in capfd.readouterr().err
     (tmp_path / "empty.jsonl").unlink()
     assert main(["adjudicate", str(tmp_path)]) == 2
-    assert "found no *.json and no *.jsonl below this folder" in capfd.readouterr().err
+    assert "found no *.json, *.jsonl or *.ndjson below this folder" in capfd.readouterr().err
 
 
 def test_verdicts_go_to_stdout_and_the_tally_to_stderr(capfd):

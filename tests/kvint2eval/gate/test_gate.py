@@ -84,6 +84,13 @@ def test_an_edited_record_is_refused_at_its_pin_and_at_each_figure(folder, capfd
     changed = sha256_hex((folder / "records/l4.json").read_bytes())
     assert seen == [
         ("file-changed", "kvint2eval-pins.toml", 5, changed, sha256_hex(published())),
+        (
+            "record-unsupported",
+            "records/l4.json",
+            None,
+            "KVINT2_FIXTURE_DIGEST_MISMATCH, witness-mismatch at /witness_sha256",
+            "a record that is not unsupported",
+        ),
         ("figure-differs", "docs/run.md", 13, "52.353732 ± 51.571284", "52.353732 ± 51.500000"),
     ]
 
@@ -299,10 +306,66 @@ def test_pins_file_elsewhere_shows_paths_as_typed_and_its_own_command(folder, ca
     assert main(["gate", "--pins", name]) == 1
     out = capfd.readouterr().out.splitlines()
     assert out[0].startswith(f"{folder.name}/docs/run.md:13  figure-differs: ")
-    assert out[-1] == (
+    # The page was edited, and no file: --update is no advice.
+    assert "--update" not in "".join(out)
+    assert out[-1].startswith("    fix       Write what is expected back on the page")
+    edit(folder / "docs/run.md", "52.353732 ± 0", "52.353732 ± 51.571284")
+    (folder / "kernels/q.cu").write_bytes(b"other")
+    assert main(["gate", "--pins", name]) == 1
+    assert (
         f"    fix       If the change is meant, run kvint2eval gate --update --pins {name}; "
         "else restore what was changed."
-    )
+    ) in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "character", ["\u200b", "\u00ad", "\u2060", "\ufeff", "\ufe0f", "&shy;", "&ZeroWidthSpace;", "<wbr>"]
+)
+def test_a_digest_that_unseen_characters_split_is_found(folder, capfd, character):
+    page = folder / "README.md"
+    page.write_text(page.read_text() + f"\nAlso {'ab' * 16}{character}{'cd' * 16}.\n")
+    code, seen = findings(capfd)
+    assert (code, [(one[0], one[3]) for one in seen]) == (1, [("digest-unlisted", "ab" * 16 + "cd" * 16)])
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        " x 10^3",
+        " \u00d7 10<sup>3</sup>",
+        " %",
+        "%",
+        "-9.9",
+        "\u20139.9",
+        " 000",
+        "e3",
+        " e3",
+        "/2",
+        "(3)",
+        ",5",
+        " million",
+        ":1",
+    ],
+)
+def test_a_figure_that_carries_on_is_another_one(folder, capfd, tail):
+    edit(folder / "docs/run.md", "driver: 580.159.03", f"driver: 580.159.03{tail}")
+    if "<sup>" in tail:  # the place is a code block, where markup is text
+        tail = "^2"
+    code, seen = findings(capfd)
+    assert (code, [one[0] for one in seen]) == (1, ["figure-differs"])
+
+
+def test_links_and_other_cases_of_pages_are_said_and_the_rest_is_gated(folder, capfd):
+    (folder / "docs/loop").symlink_to(folder / "docs")
+    (folder / "docs/self.md").symlink_to("self.md")
+    (folder / "docs/OTHER.MD").write_text("f" * 64)
+    code, seen = findings(capfd)
+    assert code == 1
+    assert sorted((one[0], one[1]) for one in seen) == [
+        ("digest-unlisted", "docs/OTHER.MD"),
+        ("page-unreadable", "docs/loop"),
+        ("page-unreadable", "docs/self.md"),
+    ]
 
 
 @pytest.mark.parametrize("code", GATE_FINDINGS)

@@ -3,6 +3,7 @@
 import pytest
 
 from kvint2eval import PinsError, adjudicate, read_pins
+from kvint2eval.cli import main
 from kvint2eval.files.digest import sha256_hex
 from kvint2eval.pins.pins import MAX_PINS_BYTES
 from tests.helpers import TESTDATA, published
@@ -155,3 +156,20 @@ def test_a_pinned_folder_is_no_pinned_file(tmp_path):
 def test_digest_of_the_stand_in_is_bound():
     pins = read_pins(TESTDATA / "pins" / "bound.toml")
     assert pins.artifacts[0].file_sha256 == pins.artifacts[0].sha256 == sha256_hex(PINNED.read_bytes())
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_pin_that_no_record_has_is_said_and_bound_can_be_required(tmp_path, capfd, jobs):
+    """A renamed artifact would evade its pin."""
+    text = (TESTDATA / "pins" / "met.toml").read_text()
+    pins = tmp_path / "pins.toml"
+    pins.write_text(text.replace('id = "kvint2eval-l4-output-aware-slice"', 'id = "renamed"'))
+    record = TESTDATA / "records/v1/supported/l4-published.json"
+    judged = ["adjudicate", str(record), str(record), "--pins", str(pins), "--jobs", jobs]
+    assert main(judged) == 0
+    assert (
+        "unmet pins, which no record of this run was compared with: artifact renamed"
+        in capfd.readouterr().err
+    )
+    assert main([*judged, "--require", "bound"]) == 1
+    assert capfd.readouterr().out.count("digest-not-bound") == 2

@@ -70,7 +70,7 @@ def test_sarif_of_all_records_is_valid_and_says_what_the_manifest_says(capfd, jo
     seen = {}
     for result in only["results"]:
         uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
-        seen[uri.removeprefix(f"file://{RECORDS}/")] = (result["ruleId"], result["kind"], result["level"])
+        seen[uri.removeprefix("testdata/records/v1/")] = (result["ruleId"], result["kind"], result["level"])
     expected = {
         row["path"]: (
             row["finding"],
@@ -120,7 +120,7 @@ def test_github_annotates_each_record_that_is_not_supported(capfd, jobs):
     rows = [row for row in manifest() if row["pins"] is None]
     for command, outcome in (("error", "unsupported"), ("warning", "delegate")):
         found = sorted(
-            re.search(r"file=([^,]+),", line)[1].removeprefix(f"{RECORDS}/")
+            re.search(r"file=([^,]+),", line)[1].removeprefix("testdata/records/v1/")
             for line in lines
             if line.startswith(f"::{command} ")
         )

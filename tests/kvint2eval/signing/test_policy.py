@@ -8,6 +8,7 @@ import stat
 from datetime import UTC, datetime
 from pathlib import Path
 
+import jsonschema
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
@@ -47,14 +48,15 @@ STATEMENT = build_statement("vector.json", DATA, "kvint2eval/v2")
 ALICE, BOB, MALLORY = generate_key("ed25519"), generate_key("ecdsa-p256"), generate_key("ed25519")
 
 
-def policy(*keys, threshold=1, expires="2999-01-01T00:00:00+00:00", producers=None, now=None):
+def policy(*keys, threshold=1, expires="2999-01-01T00:00:00+00:00", producers=None, now=None, require=None):
     tables = {
         "format": "kvint2eval-policy/v1",
         "threshold": threshold,
         "expires": datetime.fromisoformat(expires),
         "key": [{"name": str(index), "public": key.public.pem.decode()} for index, key in enumerate(keys)],
     }
-    return parse_policy(tables | ({} if producers is None else {"producers": producers}), Path(), now)
+    optional = {"producers": producers, "require": require}
+    return parse_policy(tables | {key: one for key, one in optional.items() if one is not None}, Path(), now)
 
 
 def signed(*keys, statement=STATEMENT):
@@ -206,7 +208,6 @@ HOSTILE = [
     ("envelope-signature-duplicate", _edited(_second_row(lambda row: row.update(keyid="another")))),
     ("envelope-key-twice", _edited(_second_row(_resigned), BOB)),
     ("signature-unknown-key", signed(MALLORY)),
-    ("signature-unknown-key", _edited(lambda members: members["signatures"][0].update(keyid=""))),
     ("signature-invalid", _edited(_swap_payload)),
     ("signature-invalid", _edited(lambda members: members["signatures"][0].update(keyid=BOB.public.keyid))),
     ("signature-invalid", _edited(lambda members: members["signatures"][0].update(sig="AAAA"))),
@@ -214,7 +215,18 @@ HOSTILE = [
     ("statement-malformed", _statement(_type="https://in-toto.io/Statement/v0.1")),
     ("statement-malformed", _statement(predicateType="https://slsa.dev/provenance/v1")),
     ("statement-malformed", _statement(subject=[])),
-    ("statement-malformed", _statement(more=1)),
+    ("statement-malformed", _statement(predicate=None)),
+    ("statement-malformed", _statement(subject=[{"digest": {"sha512": "0"}}])),
+    ("statement-predicate", _statement(predicate={"contract_version": "kvint2eval/v1"})),
+    (
+        "statement-subject",
+        _statement(
+            subject=[
+                {"name": "a", "digest": {"sha256": sha256_hex(DATA)}},
+                {"name": "b", "digest": {"sha256": "0" * 64}},
+            ]
+        ),
+    ),
     ("statement-subject", _statement(subject=[{"name": "vector.json", "digest": {"sha256": "0" * 64}}])),
     (
         "statement-subject",
@@ -231,6 +243,100 @@ def test_hostile_envelope_is_refused_with_its_own_code(expected, envelope):
     verdict = adjudicate(DATA, policy=policy(ALICE, BOB), envelope=envelope)
     assert (verdict.outcome, verdict.reason) == ("unsupported", "KVINT2_UNTRUSTED")
     assert not verdict.canonical
+
+
+@pytest.mark.parametrize("keyid", ["", "some other id", None], ids=["empty", "other", "absent"])
+@pytest.mark.parametrize("key", [ALICE, BOB])
+def test_an_id_in_the_envelope_is_a_hint(keyid, key):
+    """cosign writes an empty one, and DSSE lets it be absent: every key of the policy is tried."""
+
+    def edit(members):
+        for row in members["signatures"]:
+            row.pop("keyid")
+            if keyid is not None:
+                row["keyid"] = keyid
+
+    assert code(_edited(edit, key)) is None
+    assert code(_edited(edit, key), MALLORY) == "signature-unknown-key"
+    assert code(_edited(edit, ALICE, BOB), threshold=2) is None
+    # Under no name does one key count for two.
+    twice = _edited(lambda members: (_second_row(_resigned)(members), edit(members)), BOB)
+    assert code(twice, threshold=2) == "envelope-key-twice"
+
+
+def test_what_in_toto_leaves_open_is_read():
+    subject = {"name": "x", "digest": {"sha256": sha256_hex(DATA), "sha512": "00"}, "uri": "file:x"}
+    assert code(_statement(more=1, subject=[subject, {"digest": subject["digest"]}])) is None
+    assert code(_statement(predicate={"contract_version": "kvint2eval/v2", "more": 1})) is None
+
+
+def test_a_record_in_other_line_ends_is_said():
+    text = V1_RECORD.read_bytes()
+    envelope = signed(ALICE, statement=build_statement("l4.json", text, "kvint2eval/v1"))
+    found = policy(ALICE).verify(text.replace(b"\n", b"\r\n"), envelope)
+    assert (found.code, "in LF form the record has it" in found.found) == ("statement-subject", True)
+
+
+def test_a_fault_of_the_envelope_is_located_in_the_envelope(tmp_path, capfd):
+    path = tmp_path / "r.json"
+    path.write_bytes(DATA)
+    (tmp_path / "r.json.dsse").write_bytes(
+        json.dumps(
+            json.loads(_edited(lambda members: members["signatures"][0].update(sig="A"))), indent=1
+        ).encode()
+    )
+    write_key_pair(ALICE, tmp_path / "alice")
+    (tmp_path / "policy.toml").write_text(
+        'format = "kvint2eval-policy/v1"\nthreshold = 1\nexpires = 2999-01-01T00:00:00Z\n[[key]]\npath = "alice.pub"\n'
+    )
+    judged = ["adjudicate", str(path), "--policy", str(tmp_path / "policy.toml")]
+    assert main(judged) == 1
+    assert f"where    envelope {path}.dsse /signatures/0/sig, line 7, column 11" in capfd.readouterr().out
+    assert main([*judged, "--format", "sarif", "--path-root", str(tmp_path)]) == 0
+    (result,) = json.loads(capfd.readouterr().out)["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"], place["region"]) == (
+        "r.json.dsse",
+        {"startLine": 7, "startColumn": 11},
+    )
+
+
+def test_a_policy_can_require_bound_digests():
+    with pytest.raises(PolicyError, match='found require "all", allowed: require = "bound"'):
+        policy(ALICE, require="all")
+    verdict = adjudicate(DATA, policy=policy(ALICE, require="bound"), envelope=signed(ALICE))
+    assert (verdict.reason, verdict.finding.code) == ("KVINT2_UNTRUSTED", "digest-not-bound")
+    assert verdict.finding.pointer == "/artifacts"
+    assert adjudicate(DATA, require_bound=True).finding.code == "digest-not-bound"
+    assert adjudicate(V1_RECORD.read_bytes(), require_bound=True).finding.pointer == "/artifact/sha256"
+
+
+def test_the_schema_of_the_policy_takes_what_the_reader_takes(tmp_path):
+    schema = json.loads((TESTDATA.parent / "kvint2eval/signing/policy.schema.json").read_text())
+    check = jsonschema.Draft202012Validator(schema)
+    good = {
+        "format": "kvint2eval-policy/v1",
+        "threshold": 1,
+        "expires": datetime(2999, 1, 1, tzinfo=UTC),
+        "key": [{"public": ALICE.public.pem.decode()}],
+    }
+    changes = [
+        {},
+        {"require": "bound"},
+        {"require": "x"},
+        {"threshold": 0},
+        {"producers": []},
+        {"key": []},
+        {"keys": 1},
+    ]
+    for change in changes:
+        tables = good | change
+        try:
+            parse_policy(tables, tmp_path)
+            is_read = True
+        except PolicyError:
+            is_read = False
+        assert check.is_valid(tables | {"expires": "2999-01-01T00:00:00Z"}) == is_read, change
 
 
 def test_threshold_counts_keys_of_the_policy():
@@ -264,6 +370,7 @@ def test_every_code_of_untrusted_is_shown_here():
         "signature-threshold",
         "policy-expired",
         "producer-not-allowed",
+        "digest-not-bound",
     }
     assert codes == shown
 

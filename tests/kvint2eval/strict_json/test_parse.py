@@ -69,6 +69,7 @@ def test_parsing_suite():
 @pytest.mark.shared
 def test_transform_suite():
     expected = {
+        "number_1e-999.json": "number-underflow",
         "object_same_key_different_values.json": "duplicate-member",
         "object_same_key_same_value.json": "duplicate-member",
         "object_same_key_unclear_values.json": "negative-zero",
@@ -115,6 +116,9 @@ def test_transform_suite():
         (b"[-Infinity]", "not-a-number", 1, 2),
         (b'["Infinity NaN -0 1e999", Infinity]', "not-a-number", 1, 27),
         (b"[1e308, 1e309]", "number-overflow", 1, 9),
+        (b"[5e-324, 1e-400]", "number-underflow", 1, 10),
+        (b"[0." + b"0" * 400 + b"1]", "number-underflow", 1, 2),
+        (b"[0.00" + b"0" * 230 + b"1E-99]", "number-underflow", 1, 2),
         (b"[-1, -0]", "negative-zero", 1, 6),
         (b"[-0.0]", "negative-zero", 1, 2),
         (b"[-0e5]", "negative-zero", 1, 2),
@@ -142,7 +146,9 @@ def test_refused_text_has_its_code_and_place(data, code, line, column):
         (b"[" * 32 + b"]" * 32, json.loads("[" * 32 + "]" * 32)),
         (b'["[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["]', ["[" * 40]),
         (b"12345678901234567890", 12345678901234567890),
-        (b"1e-400", 0.0),
+        (b"0e-400", 0.0),
+        (b"5e-324", 5e-324),
+        (b"0." + b"0" * 323 + b"5", 5e-324),
         (b'"\\ud834\\udd1e \\u0000 \\/"', "\U0001d11e \0 /"),
         (b'{"a": {"x": 1}, "b": {"x": 1}, "x": [{"a": 1}]}', {"a": {"x": 1}, "b": {"x": 1}, "x": [{"a": 1}]}),
     ],

@@ -39,7 +39,12 @@ def run(capsys, *arguments):
 def test_run_writes_a_record_a_side_file_and_a_plot(tmp_path, capsys):
     path, plot = tmp_path / "record.json", tmp_path / "plot.svg"
     code, out, err = run(capsys, "run", *SMALL, *FEW, "-o", path, "--plot", plot)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err == (
+        f"kvint2eval-producer: the record is unsupported, recipe-group-size: kvint2eval adjudicate {path} says why\n"
+    )
+    figures = json.loads(path.read_bytes())["metrics"]
+    assert f"the record holds: output NMSE {figures['baseline_output_nmse']!r} of the baseline" in out
     # Head dimension 64 cannot have groups of 128, which is the only size that v1 covers.
     assert adjudicate(path.read_bytes()).reason == "KVINT2_UNSUPPORTED_QUANTIZATION"
     assert json.loads((tmp_path / "record.json.trials").read_text())["layout"].endswith("trials-1")

@@ -56,11 +56,13 @@ def _block(title: str, parser: argparse.ArgumentParser) -> str:
     return f"## `{title}`\n\n```text\n{parser.format_help().rstrip()}\n```\n"
 
 
+# ruff: noqa: E501  # rows of tables
 _INTRODUCTION = """\
 # The command `kvint2eval`
 
 Verdicts go to standard output; the tally and every complaint go to standard error. `--output FILE` writes the
-verdicts to a temporary file and renames it, so FILE is whole or as it was before.
+verdicts to a temporary file and renames it, so FILE is whole or as it was before, with its mode; a link stays and its
+target is replaced; a device or a pipe is written through. A full disk ends with 2 and its words.
 
 ## Exit codes
 
@@ -77,10 +79,11 @@ A record that was read always gets a verdict, whatever its bytes are. An interru
 ## Inputs
 
 A path is a file with one record, a `.jsonl` file with one record a line, a folder (its `*.json` and `*.jsonl`, at any
-depth, sorted) or `-` for standard input. JSON Lines are split at LF only and streamed in bounded memory, and each line
+depth, sorted; `*.ndjson` and other cases too) or `-` for standard input. JSON Lines are split at LF only and streamed in bounded memory, and each line
 gets a verdict, a blank one too. Standard input is taken as JSON Lines when its first line is a whole object;
 `--lines` says so for every input. A record is at most 1 MiB, and no more than that is read of it. Symbolic links,
-pipes, devices and links to folders are refused with a message and exit code 2.
+pipes, devices, links to folders and compressed records are refused with a message and exit code 2; the rest is judged.
+Audits, `*.audit.json`, are never judged. What a folder holds beside records is named on standard error.
 
 `--jobs N` judges files and blocks of JSON Lines in N processes and keeps the order of the output; standard input is
 judged by one.
@@ -109,7 +112,7 @@ A record of contract v2 gives its line further members, and so does a policy:
 | member | content |
 |---|---|
 | `record` | all but the measurements; summaries, storage and the claims that stand only when supported |
-| `claims` | null, or one a claim: `pointer`, `metric`, `stands`, `finding` (why it is refused, else null) |
+| `claims` | null, or one a claim: `pointer`, `metric`, `stands`, `finding` (why it is refused, else null), `candidate`, `baseline`, `value`, `low`, `high`, `level`, `unit`, `bits`, `bits_per_element` |
 | `basis` | null, or what the figures rest on: `recomputed` here, only `reported` |
 | `signers` | with a policy: the key ids whose signatures were verified |
 

@@ -202,6 +202,7 @@ def _bytes_cases() -> Iterator[tuple[str, str, bytes, str]]:
     yield "duplicate-member", "plain", _spliced('"seed": 6260', '"seed": 1, "seed": 6260'), "seed twice"
     yield "not-a-number", "nan", _spliced("51.571284", "NaN"), "NaN"
     yield "number-overflow", "1e400", _spliced("51.571284", "1e400"), "1e400"
+    yield "number-underflow", "1e-400", _spliced("51.571284", "1e-400"), "1e-400"
     yield "negative-zero", "float", _spliced("51.571284", "-0.0"), "-0.0"
     yield "negative-zero", "underflow", _spliced("51.571284", "-1e-400"), "a number that rounds to -0"
     yield "integer-too-long", "21-digits", _spliced('"seed": 6260', f'"seed": {"1" * 21}'), "21 digits"

@@ -166,6 +166,7 @@ def _bytes_cases() -> Iterator[tuple[str, str, bytes, str]]:
     yield "negative-zero", "bound", _spliced('"null_check_bound": 1e-09', '"null_check_bound": -0.0'), "-0.0"
     yield "negative-zero", "underflow", _spliced("1e-09", "-1e-400"), "a number that rounds to -0"
     yield "number-overflow", "1e400", _spliced("1e-09", "1e400"), "1e400"
+    yield "number-underflow", "1e-400", _spliced("1e-09", "1e-400"), "1e-400"
     yield (
         "integer-out-of-range",
         "seed",
