@@ -37,6 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     text = explain(arguments.code)
     if text is None:
-        raise CannotJudge(f"found code {arguments.code!r}, allowed: a code that `kvint2eval explain` lists")
+        raise CannotJudge(f'found code "{arguments.code}", allowed: a code that `kvint2eval explain` lists')
     print(text, end="")
     return 0

@@ -308,7 +308,7 @@ def test_explain_lists_all_codes_and_refuses_an_unknown_one(capsys):
     assert all(code in out for code in [*FINDINGS, *Reason])
     assert main(["explain", "KVINT2_NOTHING"]) == 2
     assert (
-        "found code 'KVINT2_NOTHING', allowed: a code that `kvint2eval explain` lists"
+        'found code "KVINT2_NOTHING", allowed: a code that `kvint2eval explain` lists'
         in capsys.readouterr().err
     )
 
