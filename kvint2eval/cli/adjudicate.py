@@ -63,9 +63,8 @@ def add(commands: Subcommands) -> None:
         "--accept-delegate", action="store_true", help="exit 0 when the worst outcome is delegate"
     )
     command.add_argument(
-        "--output", metavar="FILE", help="write the verdicts to FILE, which is replaced as a whole"
+        "--output", metavar="FILE", help="write the verdicts to FILE: it is replaced by the whole report, or kept"
     )
-    command.add_argument("--output", metavar="FILE", help="write the verdicts to FILE, whole or not at all")
     command.add_argument(
         "--changed",
         action="store_true",
