@@ -303,7 +303,7 @@ class _OutputError(Exception):
 
 
 def _row(tally: Tally, pins: Pins | None) -> bytes:
-    """What a worker counted, and the numbers of the pins that its records were held against."""
+    """What a worker counted, and the numbers of the pins that its records were compared with."""
     held = () if pins is None else (*pins.artifacts, *pins.artifacts_v2)
     met = [number for number, pin in enumerate(held) if pins is not None and pin in pins.met]
     return _JUDGED + b" " + " ".join(map(str, (*tally, *met))).encode() + b"\n"

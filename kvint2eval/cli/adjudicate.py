@@ -63,7 +63,9 @@ def add(commands: Subcommands) -> None:
         "--accept-delegate", action="store_true", help="exit 0 when the worst outcome is delegate"
     )
     command.add_argument(
-        "--output", metavar="FILE", help="write the verdicts to FILE: it is replaced by the whole report, or kept"
+        "--output",
+        metavar="FILE",
+        help="write the verdicts to FILE: it is replaced by the whole report, or kept",
     )
     command.add_argument(
         "--changed",
@@ -221,7 +223,7 @@ def judge_inputs(found: Collected, judge: Judge, descriptor: int, jobs: int) -> 
 
 
 def unmet_pins(pins: Pins | None) -> list[str]:
-    """What is said of pins that no record of the run was held against."""
+    """What is said of pins that no record of the run was compared with."""
     unmet = [] if pins is None else pins.unmet
     if not unmet:
         return []

@@ -57,7 +57,11 @@ def add(commands: Subcommands) -> None:
         metavar="DIR",
         help="folder that sarif and github tell paths from (default: the repository's root)",
     )
-    command.add_argument("--output", metavar="FILE", help="write the report to FILE, whole or not at all")
+    command.add_argument(
+        "--output",
+        metavar="FILE",
+        help="write the report to FILE: it is replaced by the whole report, or kept",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -37,7 +37,7 @@ def replacing(path: Path) -> Iterator[int]:
     Raises
     ------
     OSError
-        The folder or the file cannot be written; nobody reads the pipe within ten seconds; the path is a folder.
+        The folder or the file cannot be written; the pipe has no reader within ten seconds; the path is a folder.
     """
     target, old = _target(path)
     if old is None or stat.S_ISREG(old.st_mode):
@@ -115,7 +115,7 @@ def _open_through(target: Path, *, is_pipe: bool) -> int:
             if not is_pipe or error.errno != errno.ENXIO:
                 raise
             if time.monotonic() > end:
-                raise OSError(errno.ENXIO, "found a pipe that nobody reads", str(target)) from error
+                raise OSError(errno.ENXIO, "found a pipe without a reader", str(target)) from error
             time.sleep(0.02)
         else:
             os.set_blocking(descriptor, True)

@@ -46,7 +46,7 @@ GATE_FINDINGS: dict[str, GateCode] = {
     "figure-differs": GateCode("A page shows another figure than its record holds.", _WRITE_BACK),
     "record-unsupported": GateCode(
         "A figure is bound to a record that is unsupported.",
-        "Bind it to a record that is supported, or mend the record; kvint2eval adjudicate says what is wrong with it.",
+        "Bind it to a record that is supported, or fix the record; kvint2eval adjudicate says what is wrong with it.",
     ),
     "pointer-missing": GateCode(
         "The record of a figure is unreadable, or holds nothing at the figure's JSON pointer.",

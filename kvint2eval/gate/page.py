@@ -84,7 +84,7 @@ class _Block(NamedTuple):
 
 
 def seen(text: str) -> str:
-    """Text without the characters that nobody sees, which could split a digest, full-width letters as ASCII."""
+    """Text without unseen characters, which could split a digest, full-width letters as ASCII."""
     if text.isascii():
         return text
     kept = (one for one in text if unicodedata.category(one) != "Cf" and one not in _UNSEEN_MARKS)

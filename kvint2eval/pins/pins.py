@@ -176,7 +176,7 @@ class Pins(msgspec.Struct, frozen=True):
 
     @property
     def unmet(self) -> list[str]:
-        """The pins that no record was held against so far, in words."""
+        """The pins that no record was compared with so far, in words."""
         held = dict.fromkeys((*self.artifacts, *self.artifacts_v2))
         return [str(pin) for pin in held if pin not in self.met]
 

@@ -1,4 +1,4 @@
-"""What each entrance does in each situation of somebody's repository, by running it: the table of docs/ci.md."""
+"""What each entrance does in each situation of somebody's repository, by running it: the table of docs/guides/ci.md."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ from kvint2eval.signing.keys import generate_key, write_key_pair
 from tests.helpers import RECORDS, ROOT, published
 from tests.kvint2eval import test_hooks, test_pytest_plugin
 
-PAGE = ROOT / "docs" / "ci.md"
+PAGE = ROOT / "docs" / "guides" / "ci.md"
 BAD = (RECORDS / "unsupported" / "cache-bytes-one-too-high.json").read_bytes()
 
 
