@@ -71,7 +71,7 @@ def _json_path(path: str) -> bytes:
 
 def _finding(finding: Finding, source: Source) -> bytes:
     members = {
-        "code": finding.code,
+        "code": str(finding.code),
         "pointer": finding.pointer,
         "found": finding.found,
         "allowed": finding.allowed,
@@ -115,7 +115,7 @@ def _claims(claims: tuple[ClaimVerdict, ...] | None) -> bytes:
             "pointer": claim.pointer,
             "metric": claim.metric,
             "stands": claim.finding is None,
-            "finding": None if claim.finding is None else claim.finding.code,
+            "finding": None if claim.finding is None else str(claim.finding.code),
         }
         for claim in claims
     ]

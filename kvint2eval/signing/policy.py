@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.errors import InputError, PinsError, PolicyError, SigningError
 from kvint2eval.files.digest import is_digest, open_regular
 from kvint2eval.files.paths import resolve_inside
@@ -45,6 +46,43 @@ FORMAT = "kvint2eval-policy/v1"
 MAX_POLICY_BYTES = 1 << 20
 
 _KEYS = ("format", "threshold", "expires", "producers", "key")
+
+
+POLICY_EXPIRED = Code(
+    "policy-expired",
+    Reason.UNTRUSTED,
+    "The policy has expired.",
+    "Renew the policy.",
+    "a policy that expired yesterday",
+)
+ENVELOPE_MISSING = Code(
+    "envelope-missing",
+    Reason.UNTRUSTED,
+    "The record is not signed.",
+    "Sign it: kvint2eval sign RECORD --key KEY writes RECORD.dsse.",
+    "a record without its .dsse file",
+)
+SIGNATURE_UNKNOWN_KEY = Code(
+    "signature-unknown-key",
+    Reason.UNTRUSTED,
+    "No signature is by a key of the policy.",
+    "Let a trusted key sign, or add the key to the policy.",
+    "a signature by a stranger",
+)
+SIGNATURE_INVALID = Code(
+    "signature-invalid",
+    Reason.UNTRUSTED,
+    "A signature by a key of the policy does not fit the payload.",
+    "The payload was changed after it was signed: sign the record that is meant.",
+    "a swapped payload",
+)
+SIGNATURE_THRESHOLD = Code(
+    "signature-threshold",
+    Reason.UNTRUSTED,
+    "Fewer keys of the policy signed than its threshold.",
+    "Collect the missing signatures: kvint2eval sign adds to an envelope.",
+    "one signature under a threshold of 2",
+)
 
 
 class Policy(NamedTuple):
@@ -78,11 +116,9 @@ class Policy(NamedTuple):
         """
         if self.is_expired:
             ended = self.expires.isoformat()
-            return Finding(
-                "policy-expired", "policy:/expires", f"a policy that ended {ended}", "a later date"
-            )
+            return Finding(POLICY_EXPIRED, "policy:/expires", f"a policy that ended {ended}", "a later date")
         if envelope is None:
-            return Finding("envelope-missing", "envelope:", "no envelope", "a signed record")
+            return Finding(ENVELOPE_MISSING, "envelope:", "no envelope", "a signed record")
         try:
             parsed = parse_envelope(envelope)
             signers = self._signers(parsed)
@@ -100,7 +136,7 @@ class Policy(NamedTuple):
                 continue
             if not key.verifies(signature.value, envelope.signed_bytes):
                 raise EnvelopeFault(
-                    "signature-invalid",
+                    SIGNATURE_INVALID,
                     f"/signatures/{index}/sig",
                     f"a signature by {signature.keyid} over other bytes",
                     "one over the payload",
@@ -108,10 +144,10 @@ class Policy(NamedTuple):
             signers.append(signature.keyid)
         if not signers:
             found = ", ".join(one.keyid or "no key id" for one in envelope.signatures)
-            raise EnvelopeFault("signature-unknown-key", "/signatures", found, "a key of the policy")
+            raise EnvelopeFault(SIGNATURE_UNKNOWN_KEY, "/signatures", found, "a key of the policy")
         if len(signers) < self.threshold:
             found = f"{len(signers)} of the policy's keys"
-            raise EnvelopeFault("signature-threshold", "/signatures", found, f"at least {self.threshold}")
+            raise EnvelopeFault(SIGNATURE_THRESHOLD, "/signatures", found, f"at least {self.threshold}")
         return signers
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.verdict import Binding, Finding
 
 if TYPE_CHECKING:
@@ -62,6 +63,24 @@ def _bind(
     return Binding(artifact.role, artifact.sha256, "declared", why=why), None
 
 
+ARTIFACT_FILE_DIFFERS = Code(
+    "artifact-file-differs",
+    Reason.ARTIFACT_MISMATCH,
+    "A file below the root has another digest than the record states.",
+    "Restore the file, or run again.",
+    "the producer was edited after the run",
+    v2=16,
+)
+ARTIFACT_FILE_MISSING = Code(
+    "artifact-file-missing",
+    Reason.ARTIFACT_MISMATCH,
+    "A file that the record names is not below the root, or is not a regular file.",
+    "Restore the file, or declare the digest unbindable with a reason.",
+    "the producer was moved",
+    v2=16,
+)
+
+
 def _bind_file(
     artifact: layout.Artifact, path: str, pointer: str, root: Root
 ) -> tuple[Binding, Finding | None]:
@@ -73,9 +92,9 @@ def _bind_file(
     if found is None:
         why = "the file is missing"
         finding = Finding(
-            "artifact-file-missing", pointer, f"no regular file {path}", "the file below the root"
+            ARTIFACT_FILE_MISSING, pointer, f"no regular file {path}", "the file below the root"
         )
     else:
         why = f"the file has {found}"
-        finding = Finding("artifact-file-differs", pointer, f'"{stated}"', f'"{found}", as {path} has')
+        finding = Finding(ARTIFACT_FILE_DIFFERS, pointer, f'"{stated}"', f'"{found}", as {path} has')
     return Binding(artifact.role, stated, "mismatched", path, why), finding

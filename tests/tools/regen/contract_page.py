@@ -1,10 +1,9 @@
-"""The generated parts of docs/contract-v2.md: the tables of members and of findings."""
+"""The generated parts of docs/contract-v2.md: the tables of members."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from kvint2eval.codes import EXAMPLES, FINDINGS, REASONS
 from kvint2eval.contract.v2 import _decoder as layout
 from kvint2eval.contract.v2 import model as v2
 
@@ -32,20 +31,10 @@ def _fields() -> Iterator[str]:
             yield f"| `{name}` | {word}{' or null' if is_nullable else ''} | {text} |"
 
 
-def _findings() -> Iterator[str]:
-    yield "| reason | finding | step | example |"
-    yield "|---|---|---|---|"
-    for reason in REASONS:
-        for code, one in FINDINGS.items():
-            if one.reason is reason and one.contract == "v2":
-                example = EXAMPLES[code].replace("|", "\\|")
-                yield f"| `{reason}` | `{code}` | {one.step} | {example} |"
-
-
 def render() -> bytes:
-    """Text of docs/contract-v2.md: what stands there, with its tables made again."""
+    """Text of docs/contract-v2.md: what stands there, with its tables rebuilt."""
     text = PAGE.read_text(encoding="utf-8")
-    for name, lines in (("fields", _fields()), ("findings", _findings())):
+    for name, lines in (("fields", _fields()),):
         block = "\n".join([f"<!-- begin {name} -->", *lines, f"<!-- end {name} -->"])
         pattern = rf"<!-- begin {name} -->.*?<!-- end {name} -->"
         text, count = re.subn(pattern, lambda _, block=block: block, text, flags=re.DOTALL)

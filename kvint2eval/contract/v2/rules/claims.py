@@ -9,6 +9,7 @@ from __future__ import annotations
 from operator import sub
 from typing import TYPE_CHECKING, Any
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.contract.v2.bootstrap import paired_interval
 from kvint2eval.contract.v2.recompute import TOLERANCE, mean
 from kvint2eval.contract.v2.rules.subject import RuleV2, SubjectV2, finding
@@ -40,12 +41,38 @@ ZERO_OUTPUT_NMSE = 1.0
 """NMSE of an output of zeros."""
 
 
+TOO_MANY_CLAIMS = Code(
+    "too-many-claims",
+    Reason.CLAIM_NOT_REPRODUCED,
+    "More than 16 claims.",
+    "Claim what matters.",
+    "17 claims",
+    v2=15,
+)
+CLAIM_ARM = Code(
+    "claim-arm",
+    Reason.CLAIM_NOT_REPRODUCED,
+    "A claim is about another arm than the selected one, or compares it with another than the baseline.",
+    "Claim what was selected by calibration, against the baseline.",
+    "a claim for the arm that did best in the evaluation",
+    v2=15,
+)
+CLAIM_KIND = Code(
+    "claim-kind",
+    Reason.CLAIM_NOT_REPRODUCED,
+    "Metric, statistic, method, level or resamples of a claim cannot be recomputed.",
+    "Use what docs/contract-v2.md lists.",
+    '"level": 0.8',
+    v2=15,
+)
+
+
 def check_claim_form(subject: SubjectV2) -> Finding | None:
     """Step 15: a claim compares the selected arm with the baseline, in a way that can be recomputed."""
     claims = subject.record.claims
     if len(claims) > MAX_CLAIMS:
         return finding(
-            "too-many-claims", "/claims", claims, f"at most {MAX_CLAIMS} claims; found {len(claims)}"
+            TOO_MANY_CLAIMS, "/claims", claims, f"at most {MAX_CLAIMS} claims; found {len(claims)}"
         )
     for index, claim in enumerate(claims):
         for name, allowed in (
@@ -55,15 +82,15 @@ def check_claim_form(subject: SubjectV2) -> Finding | None:
             value = getattr(claim, name)
             if value != allowed:
                 words = f'"{allowed}": a claim is about the selected arm and the baseline'
-                return finding("claim-arm", f"/claims/{index}/{name}", value, words)
+                return finding(CLAIM_ARM, f"/claims/{index}/{name}", value, words)
         for name, choices in _KINDS:
             value = getattr(claim, name)
             if value not in choices:
                 words = f"one of {', '.join(map(str, choices))}" if len(choices) > 1 else str(choices[0])
-                return finding("claim-kind", f"/claims/{index}/{name}", value, words)
+                return finding(CLAIM_KIND, f"/claims/{index}/{name}", value, words)
         if not MIN_RESAMPLES <= claim.resamples <= MAX_RESAMPLES:
             words = f"{MIN_RESAMPLES} to {MAX_RESAMPLES}"
-            return finding("claim-kind", f"/claims/{index}/resamples", claim.resamples, words)
+            return finding(CLAIM_KIND, f"/claims/{index}/resamples", claim.resamples, words)
     return None
 
 
@@ -71,6 +98,24 @@ def _differences(subject: SubjectV2, claim: layout.Claim) -> list[float]:
     column = METRICS[claim.metric]
     baseline, candidate = subject.arms[claim.baseline][1], subject.arms[claim.candidate][1]
     return list(map(sub, getattr(baseline.trials, column), getattr(candidate.trials, column)))
+
+
+CLAIM_VALUE = Code(
+    "claim-value",
+    Reason.CLAIM_NOT_REPRODUCED,
+    "The value of a claim is not what the trials give.",
+    "Mean of baseline minus candidate, trial by trial.",
+    "a rounded value",
+    v2=15,
+)
+CLAIM_INTERVAL = Code(
+    "claim-interval",
+    Reason.CLAIM_NOT_REPRODUCED,
+    "The interval of a claim is not what the trials and its seed give.",
+    "Compute it with the index stream of the contract.",
+    "an interval of another seed",
+    v2=15,
+)
 
 
 def check_claim_figures(subject: SubjectV2) -> Finding | None:
@@ -81,7 +126,7 @@ def check_claim_figures(subject: SubjectV2) -> Finding | None:
         value = mean(differences)
         if abs(claim.value - value) > slack:
             return finding(
-                "claim-value", f"/claims/{index}/value", claim.value, f"{value!r}, as the trials give"
+                CLAIM_VALUE, f"/claims/{index}/value", claim.value, f"{value!r}, as the trials give"
             )
         low, high = paired_interval(
             differences, level=claim.level, resamples=claim.resamples, seed=claim.seed
@@ -89,8 +134,18 @@ def check_claim_figures(subject: SubjectV2) -> Finding | None:
         for name, stated, computed in (("low", claim.low, low), ("high", claim.high, high)):
             if abs(stated - computed) > slack:
                 words = f"{computed!r}, as the trials give with seed {claim.seed}"
-                return finding("claim-interval", f"/claims/{index}/{name}", stated, words)
+                return finding(CLAIM_INTERVAL, f"/claims/{index}/{name}", stated, words)
     return None
+
+
+WINNER_LOSES_TO_ZERO = Code(
+    "winner-loses-to-zero",
+    Reason.NO_BETTER_THAN_ZERO,
+    "The arm that is said to be better has a mean NMSE of 1 or more.",
+    "There is no improvement to claim.",
+    "an arm at 1.96 against a baseline at 52",
+    v2=15,
+)
 
 
 def check_winner(subject: SubjectV2) -> Finding | None:
@@ -99,7 +154,7 @@ def check_winner(subject: SubjectV2) -> Finding | None:
         center = mean(subject.arms[claim.candidate][1].trials.nmse)
         if center >= ZERO_OUTPUT_NMSE:
             words = f"an arm whose mean NMSE is below {ZERO_OUTPUT_NMSE}; this one has {center!r}"
-            return finding("winner-loses-to-zero", f"/claims/{index}/candidate", claim.candidate, words)
+            return finding(WINNER_LOSES_TO_ZERO, f"/claims/{index}/candidate", claim.candidate, words)
     return None
 
 
@@ -112,6 +167,24 @@ def check_claims_shown(subject: SubjectV2) -> Finding | None:
     return None
 
 
+CLAIM_TOO_FEW_TRIALS = Code(
+    "claim-too-few-trials",
+    Reason.CLAIM_REFUSED,
+    "Too few trials for an interval of this level to exclude no effect.",
+    "At least 5, 6 or 8 trials for level 0.9, 0.95 or 0.99.",
+    "five trials for level 0.95",
+    v2=15,
+)
+CLAIM_NO_EFFECT = Code(
+    "claim-no-effect",
+    Reason.CLAIM_REFUSED,
+    "The interval of a claim does not exclude no effect.",
+    "Run more trials, or claim nothing.",
+    "an interval from -0.1 to 0.4",
+    v2=15,
+)
+
+
 def _shown(index: int, claim: layout.Claim, subject: SubjectV2) -> ClaimVerdict:
     trials = subject.record.protocol.trials or 0
     least = LEAST_TRIALS[claim.level]
@@ -119,11 +192,11 @@ def _shown(index: int, claim: layout.Claim, subject: SubjectV2) -> ClaimVerdict:
     if trials < least:
         words = f"at least {least} trials for level {claim.level}: fewer cannot exclude no effect"
         refusal = finding(
-            "claim-too-few-trials", f"/claims/{index}/level", claim.level, f"{words}; found {trials}"
+            CLAIM_TOO_FEW_TRIALS, f"/claims/{index}/level", claim.level, f"{words}; found {trials}"
         )
     elif claim.low <= 0:
         words = "above 0: the interval must exclude no effect"
-        refusal = finding("claim-no-effect", f"/claims/{index}/low", claim.low, words)
+        refusal = finding(CLAIM_NO_EFFECT, f"/claims/{index}/low", claim.low, words)
     return ClaimVerdict(f"/claims/{index}", claim.metric, refusal)
 
 

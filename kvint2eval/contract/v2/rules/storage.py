@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.contract.v2.recompute import is_close
 from kvint2eval.contract.v2.rules.recipe import ELEMENT_BITS
 from kvint2eval.contract.v2.rules.subject import RuleV2, SubjectV2, finding
@@ -36,6 +37,16 @@ def expected_bytes(subject: SubjectV2) -> dict[str, int]:
     }
 
 
+STORED_BYTES = Code(
+    "stored-bytes",
+    Reason.STORAGE_MISMATCH,
+    "Stored bytes are not what length, heads, group size, metadata type and windows ask for.",
+    "Count the bytes of the arrays as stored.",
+    "metadata of 16-bit scalars where the dialect stores 32",
+    v2=14,
+)
+
+
 def check_stored(subject: SubjectV2) -> Finding | None:
     """Step 14: the stored bytes are those that the recipe asks for."""
     storage = subject.measurements.storage
@@ -43,8 +54,18 @@ def check_stored(subject: SubjectV2) -> Finding | None:
         value = getattr(storage, name)
         if value != allowed:
             words = f"{allowed}, from length, heads, group size, metadata type and windows"
-            return finding("stored-bytes", f"/measurements/storage/{name}", value, words)
+            return finding(STORED_BYTES, f"/measurements/storage/{name}", value, words)
     return None
+
+
+BITS_PER_ELEMENT = Code(
+    "bits-per-element",
+    Reason.STORAGE_MISMATCH,
+    "Bits per element are not the stored bits over the elements of keys and values.",
+    "Divide all stored bits, windows included.",
+    "2.25 for a cache with windows",
+    v2=14,
+)
 
 
 def check_bits_per_element(subject: SubjectV2) -> Finding | None:
@@ -56,7 +77,7 @@ def check_bits_per_element(subject: SubjectV2) -> Finding | None:
         return None
     pointer = "/measurements/storage/bits_per_element"
     return finding(
-        "bits-per-element", pointer, storage.bits_per_element, f"{computed!r}, from the stored bytes"
+        BITS_PER_ELEMENT, pointer, storage.bits_per_element, f"{computed!r}, from the stored bytes"
     )
 
 
