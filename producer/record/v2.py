@@ -1,6 +1,7 @@
 """The bridge to contract v2: what records of synthetic slices and of traces have in common, as JSON values."""
 
 import json
+import math
 import platform
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from kvint2eval import __version__
 from kvint2eval.contract.v2.canonical import witness_v2
 from kvint2eval.contract.v2.model import CONTRACT_VERSION, Record
 from producer.numerics.bootstrap import summarize
-from producer.numerics.contract_bootstrap import paired_interval
+from producer.numerics.contract_bootstrap import claim_seed, paired_interval
 from producer.quantize import get_pair
 from producer.quantize.fingerprint import fingerprint
 from producer.record.provenance import PRODUCER_ID, RECIPE_ARTIFACT, source_digest
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from producer.backend.base import Backend
+    from producer.numerics.nmse import TrialErrors
 
 __all__ = [
     "CLAIM_LEVEL",
@@ -32,6 +34,7 @@ __all__ = [
     "claim_json",
     "dialect_json",
     "environment_json",
+    "is_fair_baseline",
     "record_v2_text",
     "sealed_v2",
     "summary_json",
@@ -41,7 +44,7 @@ RecordV2 = Record
 """The model of a v2 record."""
 
 CLAIM_LEVEL = 0.95
-CLAIM_RESAMPLES = 1000
+CLAIM_RESAMPLES = 2000
 
 #: What a null check may be at most: the contract's bound.
 NULL_CHECK_BOUND = 1e-9
@@ -159,9 +162,7 @@ def artifacts_json(
     ]
 
 
-def claim_json(
-    arms: tuple[str, str], nmse: "tuple[Sequence[float], Sequence[float]]", seed: int
-) -> dict[str, Any]:
+def claim_json(arms: tuple[str, str], nmse: "tuple[Sequence[float], Sequence[float]]") -> dict[str, Any]:
     """Return the claim that an arm has less output error than the baseline, as a record makes it.
 
     Parameters
@@ -170,9 +171,12 @@ def claim_json(
         Ids of baseline and candidate.
     nmse : tuple of sequence of float
         Of baseline and candidate, trial by trial.
-    seed : int
-        Of the interval's index stream.
+
+    Notes
+    -----
+    The seed of the interval's index stream follows from the figures (contract v2, "Interval of a claim").
     """
+    seed = claim_seed(*nmse)
     differences = [one - other for one, other in zip(*nmse, strict=True)]
     low, high = paired_interval(*nmse, level=CLAIM_LEVEL, resamples=CLAIM_RESAMPLES, seed=seed)
     return {
@@ -188,6 +192,19 @@ def claim_json(
         "resamples": CLAIM_RESAMPLES,
         "seed": seed,
     }
+
+
+def is_fair_baseline(errors: "TrialErrors", objective: float, selected_objective: float) -> bool:
+    """Return whether a baseline may be claimed to be worse: it beats zeros, and calibration does not prefer it.
+
+    Parameters
+    ----------
+    errors : TrialErrors
+        Of the baseline, with a numerator and a denominator a trial.
+    objective, selected_objective : float
+        Least calibration objectives of the baseline and of the selected arm.
+    """
+    return math.fsum(errors.numerator) < math.fsum(errors.denominator) and objective >= selected_objective
 
 
 def summary_json(nmse: "Sequence[float]", decode_us: "Sequence[float]") -> dict[str, float]:

@@ -36,7 +36,9 @@ def codes() -> bytes:
             lines += ["\n| finding | step | meaning | example | mend |", "|---|---|---|---|---|"]
         for code, finding in findings.items():
             example = finding.example.replace("|", "\\|")
-            step = ", ".join(f"{contract}: {number}" for contract, number in finding.steps.items()) or "policy"
+            step = (
+                ", ".join(f"{contract}: {number}" for contract, number in finding.steps.items()) or "policy"
+            )
             lines.append(f"| `{code}` | {step} | {finding.meaning} | {example} | {finding.mend} |")
     return ("\n".join(lines) + "\n").encode()
 

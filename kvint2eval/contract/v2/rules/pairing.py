@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from kvint2eval.codes.kinds import Code, Reason
@@ -123,23 +124,89 @@ def check_same_reference(subject: SubjectV2) -> Finding | None:
 TRIALS_EQUAL = Code(
     "trials-equal",
     Reason.ARMS_NOT_PAIRED,
-    "Two trials have one reference to the last bit: one query counts twice.",
+    "Two trials have one reference, or in every arm one NMSE, to twelve digits: one query counts twice.",
     "Evaluate on distinct queries.",
     "one query under two ids",
     v2=10,
 )
 
 
+SAME = 1e-12
+"""Relative difference below which two figures of two queries are those of one query."""
+
+
 def check_distinct_trials(subject: SubjectV2) -> Finding | None:
-    """Step 10: no two trials are one query under two ids: their references would be equal to the last bit."""
-    denominators = subject.measurements.arms[0].trials.denominator
-    if len(set(denominators)) != len(denominators):
-        trial = next(at for at, one in enumerate(denominators) if one in denominators[:at])
-        first = denominators.index(denominators[trial])
-        pointer = f"/measurements/arms/0/trials/denominator/{trial}"
-        return finding(
-            TRIALS_EQUAL, pointer, denominators[trial], f"another value than that of trial {first}"
-        )
+    """Step 10: no two trials are one query: neither one reference nor, in every arm, one error relative to it."""
+    arms = subject.measurements.arms
+    denominators = arms[0].trials.denominator
+    for pointer, columns in (
+        ("/measurements/arms/0/trials/denominator", [denominators]),
+        ("/measurements/arms/0/trials/nmse", [arm.trials.nmse for arm in arms]),
+    ):
+        pair = _nearly_equal(columns)
+        if pair is not None:
+            first, trial = pair
+            allowed = f"another value than that of trial {first}, by more than {SAME} of it"
+            return finding(TRIALS_EQUAL, f"{pointer}/{trial}", columns[0][trial], allowed)
+    return None
+
+
+def _nearly_equal(columns: list[list[float]]) -> tuple[int, int] | None:
+    """Two trials whose figures are equal in every column, within a few roundings; the later one second."""
+    order = sorted(range(len(columns[0])), key=columns[0].__getitem__)
+    for place, one in enumerate(order):
+        for other in order[place + 1 :]:
+            if abs(columns[0][one] - columns[0][other]) > SAME * abs(columns[0][other]):
+                break
+            if all(abs(column[one] - column[other]) <= SAME * abs(column[other]) for column in columns):
+                return min(one, other), max(one, other)
+    return None
+
+
+QUERY_ID = Code(
+    "query-id",
+    Reason.ARMS_NOT_PAIRED,
+    "The id of a sequence is not TEXT@FIRST+TOKENS/lastQUERIES, or its tokens are not those of the workload.",
+    "Write the id as the contract says: two sequences of one text can only be told apart by it.",
+    '"e0" in a record of a trace',
+    v2=10,
+)
+WINDOWS_OVERLAP = Code(
+    "windows-overlap",
+    Reason.QUERIES_OVERLAP,
+    "Two sequences share tokens of one text, so their trials are one passage, seen twice.",
+    "Evaluate and calibrate on sequences that share no token.",
+    "GPL-3@0+2048/last64 and GPL-3@1+2048/last64",
+    v2=10,
+)
+_SEQUENCE = re.compile(
+    r"(?P<text>.+)@(?P<first>[0-9]{1,15})\+(?P<tokens>[0-9]{1,15})/last(?P<last>[0-9]{1,15})"
+)
+
+
+def check_windows(subject: SubjectV2) -> Finding | None:
+    """Step 10: in a record of a trace ids are of the contract's form, and no two sequences share a token."""
+    if subject.record.workload.trace is None:
+        return None
+    protocol, tokens = subject.record.protocol, subject.record.workload.tokens
+    seen: dict[str, list[tuple[int, int, str]]] = {}
+    for name in ("evaluation_queries", "calibration_queries"):
+        for index, query in enumerate(getattr(protocol, name)):
+            pointer = f"/protocol/{name}/{index}"
+            match = _SEQUENCE.fullmatch(query)
+            is_evaluation = name == "evaluation_queries"
+            if match is None or (is_evaluation and int(match["tokens"]) != tokens):
+                allowed = f"TEXT@FIRST+{tokens if is_evaluation else 'TOKENS'}/lastQUERIES"
+                return finding(QUERY_ID, pointer, query, allowed)
+            first = int(match["first"])
+            end = first + int(match["tokens"])
+            if not 1 <= int(match["last"]) <= end - first:
+                return finding(QUERY_ID, pointer, query, f"1 to {end - first} last queries")
+            others = seen.setdefault(match["text"], [])
+            for before, after, other in others:
+                if first < after and before < end:
+                    return finding(WINDOWS_OVERLAP, pointer, query, f"no token of {other}")
+            others.append((first, end, query))
     return None
 
 
@@ -182,4 +249,5 @@ RULES: tuple[RuleV2, ...] = (
     check_disjoint_queries,
     check_same_reference,
     check_distinct_trials,
+    check_windows,
 )

@@ -164,6 +164,18 @@ ARTIFACT_MISSING = Code(
 )
 
 
+KERNEL_AS_TEXT = Code(
+    "kernel-as-text",
+    Reason.INCOMPLETE_PROVENANCE,
+    "A compiled kernel is declared as text: hashed in LF form, two different binaries can have one digest.",
+    "Hash the bytes of a kernel as they are: text is false.",
+    '"role": "kernel", "text": true',
+    v2=4,
+)
+AS_BYTES = ("kernel", "weights")
+"""Roles whose files are binary."""
+
+
 def check_artifacts(subject: SubjectV2) -> Finding | None:
     """Step 4: producer, paper and, for CUDA, the kernels are named; an artifact can be bound or says why not."""
     artifacts = subject.record.artifacts
@@ -175,6 +187,8 @@ def check_artifacts(subject: SubjectV2) -> Finding | None:
             found = "neither" if artifact.path is None else "both"
             allowed = f"one of path and unbindable; this artifact has {found}"
             return finding(ARTIFACT_BINDING, f"/artifacts/{index}/path", artifact.path, allowed)
+        if artifact.text and artifact.role in AS_BYTES:
+            return finding(KERNEL_AS_TEXT, f"/artifacts/{index}/text", artifact.text, "false: a binary file")
         if artifact.path is not None and not is_safe_path(artifact.path):
             allowed = "a relative path with / below the repository's root"
             return finding(ARTIFACT_PATH, f"/artifacts/{index}/path", artifact.path, allowed)

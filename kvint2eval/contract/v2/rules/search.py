@@ -152,6 +152,33 @@ NULL_CHECK_SET = Code(
 )
 
 
+LEAST_SPAN = 0.15
+LEAST_STEP, GREATEST_STEP = 0.005, 0.25
+
+CLIP_GRID_SPAN = Code(
+    "clip-grid-span",
+    Reason.SEARCH_INCOMPLETE,
+    "The clip grid spans too little, or neighbouring ratios are too near or too far apart: it searches nothing.",
+    "Search a grid that spans at least 0.15, in steps of 0.005 to 0.25.",
+    "ratios of 0.8, 0.7999999 and 0.7999998",
+    v2=9,
+)
+
+
+def check_grid_span(subject: SubjectV2) -> Finding | None:
+    """Step 9: the clip grid spans enough to search, in steps that are neither negligible nor coarse."""
+    grid = subject.record.recipe.clip_grid or []
+    if not has_clip(subject):
+        return None
+    if max(grid) - min(grid) < LEAST_SPAN:
+        return finding(CLIP_GRID_SPAN, "/recipe/clip_grid", grid, f"ratios that span at least {LEAST_SPAN}")
+    for index, (before, ratio) in enumerate(pairwise(grid), 1):
+        if not LEAST_STEP <= abs(before - ratio) <= GREATEST_STEP:
+            allowed = f"{LEAST_STEP} to {GREATEST_STEP} from the ratio before, {before}"
+            return finding(CLIP_GRID_SPAN, f"/recipe/clip_grid/{index}", ratio, allowed)
+    return None
+
+
 def check_rotation_ids(subject: SubjectV2) -> Finding | None:
     """Step 9: rotations have ids of their own, known constructions, and one arm and one null check each."""
     ids: list[str] = []
@@ -197,4 +224,10 @@ def check_rotations_differ(subject: SubjectV2) -> Finding | None:
     return None
 
 
-RULES: tuple[RuleV2, ...] = (check_declared_sizes, check_grid, check_rotation_ids, check_rotations_differ)
+RULES: tuple[RuleV2, ...] = (
+    check_declared_sizes,
+    check_grid,
+    check_grid_span,
+    check_rotation_ids,
+    check_rotations_differ,
+)

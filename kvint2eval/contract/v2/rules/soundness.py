@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.contract.v2.registry import METHODS
 from kvint2eval.contract.v2.rules.recipe import has_clip
+from kvint2eval.contract.v2.rules.storage import bits_of
 from kvint2eval.contract.v2.rules.subject import RuleV2, SubjectV2, finding
 
 if TYPE_CHECKING:
@@ -67,12 +69,32 @@ NOTHING_QUANTIZED = Code(
 )
 
 
+TOO_FEW_QUANTIZED = Code(
+    "too-few-quantized",
+    Reason.CACHE_NOT_EXERCISED,
+    "Less than half of the tokens are quantized, or an element takes more than 8 bits: the cache is not a 2-bit one.",
+    "Evaluate a longer cache, or smaller windows.",
+    "windows of 900 tokens in a cache of 1024",
+    v2=13,
+)
+LARGEST_BITS = 8.0
+"""Largest number of stored bits an element, windows and metadata included: half of 16."""
+
+
 def check_exercised(subject: SubjectV2) -> Finding | None:
     """Step 13: there are quantized tokens, and no trial of a quantized arm is bit for bit the unquantized output."""
     recipe, tokens = subject.record.recipe, subject.record.workload.tokens
     if (recipe.sink_tokens or 0) + (recipe.recent_tokens or 0) >= tokens:
         allowed = f"windows shorter than the {tokens} tokens of the cache"
         return finding(NOTHING_QUANTIZED, "/recipe/recent_tokens", recipe.recent_tokens, allowed)
+    kept = (recipe.sink_tokens or 0) + (recipe.recent_tokens or 0)
+    if 2 * kept > tokens:
+        allowed = f"windows of at most half of the {tokens} tokens; these hold {kept}"
+        return finding(TOO_FEW_QUANTIZED, "/recipe/recent_tokens", recipe.recent_tokens, allowed)
+    bits = bits_of(subject)
+    if bits > LARGEST_BITS:
+        allowed = f"at most {LARGEST_BITS} bits an element, windows included; found {bits!r}"
+        return finding(TOO_FEW_QUANTIZED, "/recipe/window_dtype", recipe.window_dtype, allowed)
     for index, arm in enumerate(subject.measurements.arms):
         if 0.0 in arm.trials.numerator:
             at = arm.trials.numerator.index(0.0)
@@ -197,4 +219,38 @@ def check_clip_inside(subject: SubjectV2) -> Finding | None:
     return None
 
 
-RULES: tuple[RuleV2, ...] = (check_roles, check_null, check_exercised, check_selection, check_clip_inside)
+CALIBRATION_IS_EVALUATION = Code(
+    "calibration-is-evaluation",
+    Reason.QUERIES_OVERLAP,
+    "A calibration query has the NMSE of a trial to twelve digits: the query was evaluated too.",
+    "Calibrate on queries that no trial uses.",
+    "query e3 as calibration query c0",
+    v2=13,
+)
+SAME = 1e-12
+"""Relative difference below which two errors are those of one query."""
+
+
+def check_calibration_unseen(subject: SubjectV2) -> Finding | None:
+    """Step 13: no error at the chosen clip ratio is that of a trial, whatever the ids say."""
+    for index, arm in enumerate(subject.measurements.arms):
+        calibration = arm.calibration
+        at = calibration.clip_ratio.index(arm.clip_ratio)
+        errors = sorted(arm.trials.nmse)
+        for query, error in enumerate(calibration.query_nmse[at]):
+            place = bisect_left(errors, error * (1 - SAME))
+            if place < len(errors) and errors[place] <= error * (1 + SAME):
+                pointer = f"/measurements/arms/{index}/calibration/query_nmse/{at}/{query}"
+                allowed = "another error than that of every trial"
+                return finding(CALIBRATION_IS_EVALUATION, pointer, error, allowed)
+    return None
+
+
+RULES: tuple[RuleV2, ...] = (
+    check_roles,
+    check_null,
+    check_exercised,
+    check_selection,
+    check_clip_inside,
+    check_calibration_unseen,
+)

@@ -37,6 +37,13 @@ def expected_bytes(subject: SubjectV2) -> dict[str, int]:
     }
 
 
+def bits_of(subject: SubjectV2) -> float:
+    """Bits an element of keys and values that the recipe asks for, all stored bytes counted."""
+    workload = subject.record.workload
+    elements = 2 * workload.tokens * workload.kv_heads * workload.head_dimension
+    return 8 * sum(expected_bytes(subject).values()) / elements
+
+
 STORED_BYTES = Code(
     "stored-bytes",
     Reason.STORAGE_MISMATCH,
@@ -81,4 +88,28 @@ def check_bits_per_element(subject: SubjectV2) -> Finding | None:
     )
 
 
-RULES: tuple[RuleV2, ...] = (check_stored, check_bits_per_element)
+METADATA_HEAVY = Code(
+    "metadata-heavy",
+    Reason.UNSUPPORTED_QUANTIZATION,
+    "Codes and metadata of a quantized element take more than 4.5 bits: the groups are too small to call this 2 bits.",
+    "Choose larger groups, or metadata of fewer bits.",
+    "a float32 scale for every value",
+    v2=14,
+)
+LARGEST_QUANTIZED_BITS = 4.5
+"""Largest number of bits of a quantized element, codes and metadata together."""
+
+
+def check_metadata(subject: SubjectV2) -> Finding | None:
+    """Step 14: codes and metadata of the quantized tokens deserve the name of two bits."""
+    recipe, workload = subject.record.recipe, subject.record.workload
+    stored = expected_bytes(subject)
+    quantized = max(0, workload.tokens - (recipe.sink_tokens or 0) - (recipe.recent_tokens or 0))
+    bits = stored["codes_bytes"] + stored["metadata_bytes"]
+    if bits * 8 > LARGEST_QUANTIZED_BITS * 2 * quantized * workload.kv_heads * workload.head_dimension:
+        allowed = f"groups whose codes and metadata take at most {LARGEST_QUANTIZED_BITS} bits an element"
+        return finding(METADATA_HEAVY, "/recipe/group_size", recipe.group_size, allowed)
+    return None
+
+
+RULES: tuple[RuleV2, ...] = (check_stored, check_bits_per_element, check_metadata)

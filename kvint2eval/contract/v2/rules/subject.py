@@ -32,7 +32,17 @@ class SubjectV2:
         What the adjudicator was given to hold the record against, or None.
     """
 
-    __slots__ = ("_arms", "_canonical", "_witness", "bindings", "claims", "pins", "record", "root")
+    __slots__ = (
+        "_arms",
+        "_canonical",
+        "_witness",
+        "bindings",
+        "claims",
+        "intervals",
+        "pins",
+        "record",
+        "root",
+    )
 
     def __init__(
         self,
@@ -47,6 +57,7 @@ class SubjectV2:
         self.root = root
         self.bindings: tuple[Binding, ...] | None = None
         self.claims: tuple[ClaimVerdict, ...] | None = None
+        self.intervals: dict[int, tuple[float, float]] = {}
         self._canonical = canonical
         self._witness = ""
         self._arms: dict[str, tuple[int, layout.Arm]] | None = None

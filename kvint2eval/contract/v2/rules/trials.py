@@ -5,6 +5,7 @@ Each rule asks whole columns first and looks for the place at fault only when a 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from kvint2eval.codes.kinds import Code, Reason
@@ -113,6 +114,53 @@ def check_split(subject: SubjectV2) -> Finding | None:
     return None
 
 
+TRIAL_CROSS = Code(
+    "trial-cross",
+    Reason.SUMMARY_NOT_REPRODUCED,
+    "A cross part is larger than 2 sqrt(key part x value part), which no two errors can have.",
+    "Record twice the inner product of the two errors; by Cauchy and Schwarz it cannot be larger.",
+    "a cross part of 3 beside parts of 1 and 1",
+    v2=11,
+)
+
+
+def check_cross(subject: SubjectV2) -> Finding | None:
+    """Step 11: a cross part is at most 2 sqrt(key part x value part), by Cauchy and Schwarz."""
+    for index, arm in enumerate(subject.measurements.arms):
+        rows = zip(arm.trials.key_part, arm.trials.value_part, arm.trials.cross_part, strict=True)
+        for at, (key, value, cross) in enumerate(rows):
+            # Each part is rounded by itself; the slack is that of the sum in `check_split`.
+            bound = 2 * math.sqrt(abs(key)) * math.sqrt(abs(value))
+            if abs(cross) > bound + TOLERANCE * (key + value):
+                pointer = f"/measurements/arms/{index}/trials/cross_part/{at}"
+                return finding(TRIAL_CROSS, pointer, cross, f"at most {bound!r} in magnitude")
+    return None
+
+
+LEAST_DENOMINATOR = 0.01
+"""Least sum of squares of a trial's reference, relative to the median trial's."""
+
+DENOMINATOR_NEGLIGIBLE = Code(
+    "denominator-negligible",
+    Reason.INVALID_MEASUREMENT,
+    "The reference of a trial is below a hundredth of the median trial's: its quotient would carry every mean.",
+    "Evaluate on queries whose outputs are of one magnitude; a mean over quotients by almost 0 says nothing.",
+    "a denominator of 1e-9 among denominators of 100",
+    v2=11,
+)
+
+
+def check_denominators(subject: SubjectV2) -> Finding | None:
+    """Step 11: no denominator is negligible beside the median one."""
+    denominators = subject.measurements.arms[0].trials.denominator
+    least = LEAST_DENOMINATOR * median(denominators)
+    if min(denominators) < least:
+        at = next(at for at, one in enumerate(denominators) if one < least)
+        pointer = f"/measurements/arms/0/trials/denominator/{at}"
+        return finding(DENOMINATOR_NEGLIGIBLE, pointer, denominators[at], f"at least {least!r}")
+    return None
+
+
 ARMS_EQUAL = Code(
     "arms-equal",
     Reason.ROTATIONS_COINCIDE,
@@ -200,6 +248,8 @@ RULES: tuple[RuleV2, ...] = (
     check_figures,
     check_nmse,
     check_split,
+    check_cross,
+    check_denominators,
     check_arms_differ,
     check_calibration,
     check_summaries,
