@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kvint2eval.codes import FINDINGS, REASONS, Outcome, Reason
+from kvint2eval.codes import REASONS, Code, Outcome, Reason
 from kvint2eval.contract import KNOWN_VERSIONS, V2
 from kvint2eval.contract.shape import ShapeFault, contract_version
 from kvint2eval.contract.v1.judge import judge_v1, read_plain_v1, subject_v1
@@ -91,6 +91,15 @@ def adjudicate(
     return _required(verdict, data)
 
 
+DIGEST_NOT_BOUND = Code(
+    "digest-not-bound",
+    Reason.UNTRUSTED,
+    "A digest is only declared where every digest has to be bound to a file.",
+    "Pin the digest with a path in the pins file, give --root for the files of a v2 record, or do not require it.",
+    "an artifact that was renamed, so that no pin names it",
+)
+
+
 def _required(verdict: Verdict, data: bytes) -> Verdict:
     """The verdict where every digest has to be bound: unsupported for the first that is only declared."""
     if verdict.outcome is Outcome.UNSUPPORTED:
@@ -106,7 +115,7 @@ def _required(verdict: Verdict, data: bytes) -> Verdict:
             return verdict
         pointer = "/artifacts" if verdict.contract == "v2" else "/artifact/sha256"
         found = "digests that nothing was given to compare with"
-    finding = Finding("digest-not-bound", pointer, found, allowed, *locate(data.decode(), pointer))
+    finding = Finding(DIGEST_NOT_BOUND, pointer, found, allowed, *locate(data.decode(), pointer))
     return replace(verdict, outcome=Outcome.UNSUPPORTED, reason=Reason.UNTRUSTED, finding=finding)
 
 
@@ -123,19 +132,33 @@ def _adjudicate(
         if isinstance(verified, Finding):
             return _refused(verified)
         trust = verified
-    subject = read_subject(data, pins, root, trust)
-    if isinstance(subject, Subject):
-        return judge_v1(subject, data, trust)
+    subject = read_subject(data, pins, root)
     if isinstance(subject, Finding):
         verdict = _refused(subject)
-        return verdict if trust is None else replace(verdict, signers=trust.signers)
-    from kvint2eval.contract.v2.judge import judge_v2  # noqa: PLC0415  # most records are not v2
+    elif isinstance(subject, Subject):
+        verdict = judge_v1(subject, data)
+    else:
+        from kvint2eval.contract.v2.judge import judge_v2  # noqa: PLC0415  # most records are not v2
 
-    return judge_v2(subject, data)
+        verdict = judge_v2(subject, data)
+    return verdict if trust is None else _trusted(verdict, subject, trust, data)
+
+
+def _trusted(verdict: Verdict, subject: Subject | SubjectV2 | Finding, trust: Trust, data: bytes) -> Verdict:
+    """Verdict on a signed record: a policy refuses a producer that it does not allow, whatever the contract."""
+    verdict = replace(verdict, signers=trust.signers)
+    if isinstance(subject, Finding) or verdict.outcome is Outcome.UNSUPPORTED:
+        return verdict
+    refusal = trust.check_producers(subject.producers)
+    if refusal is None:
+        return verdict
+    line, column = locate(data.decode(), refusal.pointer)
+    refusal = replace(refusal, line=line, column=column)
+    return replace(verdict, outcome=Outcome.UNSUPPORTED, reason=Reason.UNTRUSTED, finding=refusal)
 
 
 def _refused(finding: Finding) -> Verdict:
-    reason = FINDINGS[finding.code].reason
+    reason = finding.code.reason
     return Verdict(REASONS[reason].outcome, reason, finding)
 
 
@@ -169,7 +192,7 @@ def read_record(data: bytes) -> v1.Record | v2.Record | Finding:
 
 
 def read_subject(
-    data: bytes, pins: Pins | None = None, root: Root | None = None, trust: Trust | None = None
+    data: bytes, pins: Pins | None = None, root: Root | None = None
 ) -> Subject | SubjectV2 | Finding:
     """Steps 0 and 1: the record that the bytes hold, or why they hold none.
 
@@ -177,8 +200,6 @@ def read_subject(
     ----------
     data, pins, root
         As for `adjudicate`.
-    trust
-        What the record's signatures are worth.
     """
     plain = read_plain_v1(data, pins)
     if plain is not None:
@@ -186,7 +207,7 @@ def read_subject(
     if _NAMES_V2 in data:
         from kvint2eval.contract.v2.judge import read_plain_v2  # noqa: PLC0415
 
-        plain_v2 = read_plain_v2(data, pins, root, trust)
+        plain_v2 = read_plain_v2(data, pins, root)
         if plain_v2 is not None:
             return plain_v2
     read = _read_strictly(data)
@@ -196,7 +217,27 @@ def read_subject(
         return subject_v1(*read, pins)
     from kvint2eval.contract.v2.judge import subject_v2  # noqa: PLC0415
 
-    return subject_v2(read, pins, root, trust)
+    return subject_v2(read, pins, root)
+
+
+NOT_AN_OBJECT = Code(
+    "not-an-object",
+    Reason.MALFORMED_RECORD,
+    "The JSON value is not an object.",
+    "Write one JSON object.",
+    "[] instead of a record",
+    v1=0,
+    v2=0,
+)
+UNKNOWN_CONTRACT = Code(
+    "unknown-contract",
+    Reason.UNKNOWN_CONTRACT,
+    "contract_version is no version that is known here.",
+    "Write kvint2eval/v1, or use a newer release.",
+    '"contract_version": "kvint2eval/v9"',
+    v1=1,
+    v2=1,
+)
 
 
 def _read_strictly(data: bytes) -> tuple[layout.Record, frozenset[str]] | layout_v2.Record | Finding:
@@ -208,7 +249,7 @@ def _read_strictly(data: bytes) -> tuple[layout.Record, frozenset[str]] | layout
     except StrictJsonError as error:
         return Finding(error.code, "", error.found, error.allowed, error.line, error.column)
     if not isinstance(members, dict):
-        return Finding("not-an-object", "", describe(members), "an object", *locate(text, ""))
+        return Finding(NOT_AN_OBJECT, "", describe(members), "an object", *locate(text, ""))
     try:
         # 1. "contract_version is another string", looked at before any other member: another version may
         # have another layout.
@@ -216,9 +257,7 @@ def _read_strictly(data: bytes) -> tuple[layout.Record, frozenset[str]] | layout
         if version not in KNOWN_VERSIONS:
             found = describe(version) if "contract_version" in members else "nothing: the member is missing"
             place = locate(text, "/contract_version")
-            return Finding(
-                "unknown-contract", "/contract_version", found, " or ".join(KNOWN_VERSIONS), *place
-            )
+            return Finding(UNKNOWN_CONTRACT, "/contract_version", found, " or ".join(KNOWN_VERSIONS), *place)
         # 0. "or a field has the wrong type or is unknown"
         if version == V2:
             from kvint2eval.contract.v2.reader import read_v2  # noqa: PLC0415

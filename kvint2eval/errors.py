@@ -1,4 +1,4 @@
-"""The errors of `kvint2eval`. This module imports nothing.
+"""The errors of `kvint2eval`. This module imports nothing of the package.
 
 ```text
 Kvint2evalError            everything below
@@ -13,6 +13,13 @@ Kvint2evalError            everything below
 A record that was read always gets a verdict, so no function of the adjudicator raises for what a record
 holds: `StrictJsonError` never leaves `kvint2eval.adjudication`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvint2eval.codes.kinds import Code
 
 __all__ = [
     "CanonicalFormError",
@@ -43,7 +50,7 @@ class StrictJsonError(Kvint2evalError):
     """
 
     def __init__(
-        self, code: str, found: str, allowed: str, line: int | None = None, column: int | None = None
+        self, code: Code, found: str, allowed: str, line: int | None = None, column: int | None = None
     ) -> None:
         super().__init__(f"{code}: found {found}, allowed: {allowed}")
         self.code = code

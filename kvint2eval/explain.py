@@ -1,6 +1,6 @@
 """Explanations of codes: the text of `kvint2eval explain` and of the code index."""
 
-from kvint2eval.codes import EXAMPLES, FINDINGS, REASONS, FindingCode, Reason
+from kvint2eval.codes import FINDINGS, REASONS, Code, Reason
 from kvint2eval.gate.codes import GATE_FINDINGS
 
 __all__ = ["explain", "index"]
@@ -19,8 +19,8 @@ def explain(code: str) -> str | None:
         return (
             f"{code}\n"
             f"  {finding.meaning}\n\n"
-            f"  decides  step {finding.step}{_of(finding)}: {REASONS[finding.reason].outcome} / {finding.reason}\n"
-            f"  example  {EXAMPLES[code]}\n"
+            f"  decides  {_steps(finding)}: {REASONS[finding.reason].outcome} / {finding.reason}\n"
+            f"  example  {finding.example}\n"
             f"  fix      {finding.mend}\n"
         )
     gate = GATE_FINDINGS.get(code)
@@ -33,7 +33,7 @@ def explain(code: str) -> str | None:
     findings = [name for name, one in FINDINGS.items() if one.reason is reason]
     lines = [reason, f"  {meaning.meaning}", "", f"  outcome  {meaning.outcome}"]
     if findings:
-        lines.append(f"  example  {findings[0]}: {EXAMPLES[findings[0]]}")
+        lines.append(f"  example  {findings[0]}: {FINDINGS[findings[0]].example}")
     lines.append(f"  fix      {meaning.mend}")
     if findings:
         lines += ["", "  findings that give it:"]
@@ -41,8 +41,9 @@ def explain(code: str) -> str | None:
     return "\n".join(lines) + "\n"
 
 
-def _of(finding: FindingCode) -> str:
-    return "" if finding.contract == "v1" else f" of {finding.contract}"
+def _steps(code: Code) -> str:
+    """Where a finding is given: `step 9 of v1, step 16 of v2`."""
+    return ", ".join(f"step {step} of {contract}" for contract, step in code.steps.items()) or "a policy"
 
 
 def index() -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from kvint2eval.codes import FINDINGS, Outcome, Reason
+from kvint2eval.codes import Code, Outcome, Reason
 
 if TYPE_CHECKING:
     from kvint2eval.contract.v1 import model as v1
@@ -20,8 +20,8 @@ Level = Literal["bound", "declared", "mismatched"]
 class Finding(msgspec.Struct, frozen=True):
     """The check that decided, with found, allowed and where."""
 
-    code: str
-    """One of `kvint2eval.codes.FINDINGS`."""
+    code: Code
+    """One of `kvint2eval.codes.FINDINGS`; a text."""
     pointer: str
     """JSON pointer of the member; empty for the whole record."""
     found: str
@@ -36,12 +36,12 @@ class Finding(msgspec.Struct, frozen=True):
     @property
     def meaning(self) -> str:
         """What the finding means, one sentence."""
-        return FINDINGS[self.code].meaning
+        return self.code.meaning
 
     @property
     def mend(self) -> str:
         """How to fix the record, one sentence."""
-        return FINDINGS[self.code].mend
+        return self.code.mend
 
 
 class Binding(msgspec.Struct, frozen=True):

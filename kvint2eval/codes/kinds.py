@@ -1,9 +1,11 @@
-"""Types of the codes: outcomes, reasons and findings, with meaning and fix."""
+"""Outcomes, reasons and codes of findings, with what is said of each."""
+
+from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
-__all__ = ["FindingCode", "Outcome", "Reason", "ReasonCode"]
+__all__ = ["Code", "Outcome", "Reason", "ReasonCode"]
 
 
 class Outcome(StrEnum):
@@ -54,13 +56,59 @@ class ReasonCode(NamedTuple):
     mend: str
 
 
-class FindingCode(NamedTuple):
-    """What a finding means."""
+class Code(str):
+    """Name of a finding, with what is said of it.
+
+    Declared beside the rule that gives it, and a text for everything else: it is compared, printed and written as its
+    name.
+
+    Parameters
+    ----------
+    name
+        Spelling of the code.
+    reason
+        Reason of a verdict that the finding decides.
+    meaning
+        What the finding means, one sentence.
+    mend
+        How to fix the record, one sentence.
+    example
+        What gives the finding, in a few words.
+    v1, v2
+        Number of the step that gives it in each contract; None in a contract that has no such step.
+    """
+
+    __slots__ = ("example", "meaning", "mend", "reason", "steps")
 
     reason: Reason
-    step: int
-    """Number of the step in the contract that the finding belongs to."""
     meaning: str
     mend: str
-    contract: str = "v1"
-    """`v2` for a finding that only records of v2 can give."""
+    example: str
+    steps: dict[str, int]
+    """Step by contract; empty for the findings of a policy, which come before or after the steps."""
+
+    def __new__(
+        cls,
+        name: str,
+        reason: Reason,
+        meaning: str,
+        mend: str,
+        example: str,
+        *,
+        v1: int | None = None,
+        v2: int | None = None,
+    ) -> Self:
+        """Code of a name."""
+        code = super().__new__(cls, name)
+        code.reason, code.meaning, code.mend, code.example = reason, meaning, mend, example
+        code.steps = {contract: step for contract, step in (("v1", v1), ("v2", v2)) if step is not None}
+        return code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What makes the code again in another process."""
+        rest = (self.reason, self.meaning, self.mend, self.example)
+        return _code, (str(self), *rest, self.steps)
+
+
+def _code(name: str, reason: Reason, meaning: str, mend: str, example: str, steps: dict[str, int]) -> Code:
+    return Code(name, reason, meaning, mend, example, **steps)

@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.errors import InputError, PinsError
 from kvint2eval.files.digest import (
     is_digest,
@@ -123,6 +124,35 @@ class PinnedArtifact(msgspec.Struct, frozen=True):
         )
 
 
+PIN_MISMATCH = Code(
+    "pin-mismatch",
+    Reason.PIN_MISMATCH,
+    "A digest in the record is not the pinned one.",
+    "The record belongs to another version of the artifact: run again, or pin the version that was run.",
+    "the record names another producer digest than the pins file",
+    v1=10,
+    v2=16,
+)
+PINNED_FILE_MISMATCH = Code(
+    "pinned-file-mismatch",
+    Reason.PIN_MISMATCH,
+    "The pinned file has another digest than its pin.",
+    "The file changed since it was pinned: restore it, or run again and pin anew.",
+    "the producer was edited after it was pinned",
+    v1=10,
+    v2=16,
+)
+PINNED_FILE_MISSING = Code(
+    "pinned-file-missing",
+    Reason.PIN_MISMATCH,
+    "The pinned file is not there or is not a regular file.",
+    "Restore the file, or declare the pin unbindable with a reason.",
+    "the producer was moved",
+    v1=10,
+    v2=16,
+)
+
+
 class Pins(msgspec.Struct, frozen=True):
     """The pins of one pins file."""
 
@@ -155,17 +185,17 @@ class Pins(msgspec.Struct, frozen=True):
         pin = next((pin for pin in holding if pin.sha256 == stated), holding[0])
         if pin.sha256 != stated:
             why = f"pinned is {pin.sha256}"
-            finding = Finding("pin-mismatch", pointer, f'"{stated}"', f'"{pin.sha256}", as pinned')
+            finding = Finding(PIN_MISMATCH, pointer, f'"{stated}"', f'"{pin.sha256}", as pinned')
         elif pin.path is None:
             return Binding(role, stated, "declared", why=pin.unbindable), None
         elif pin.file_sha256 is None:
             why = "the pinned file is missing"
             found = f"no regular file {quoted(pin.path)}{pin.hint}"
-            finding = Finding("pinned-file-missing", pointer, found, "the pinned file")
+            finding = Finding(PINNED_FILE_MISSING, pointer, found, "the pinned file")
         elif pin.file_sha256 != stated:
             why = f"the file has {pin.file_sha256}{pin.hint}"
             finding = Finding(
-                "pinned-file-mismatch",
+                PINNED_FILE_MISMATCH,
                 pointer,
                 f'{quoted(pin.path)} with "{pin.file_sha256}"{pin.hint}',
                 f'"{pin.sha256}", as pinned',

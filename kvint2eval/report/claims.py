@@ -61,7 +61,7 @@ class ClaimShown(NamedTuple):
             "pointer": self.verdict.pointer,
             "metric": claim.metric,
             "stands": finding is None,
-            "finding": None if finding is None else finding.code,
+            "finding": None if finding is None else str(finding.code),
             "candidate": claim.candidate,
             "baseline": claim.baseline,
             "value": claim.value,

@@ -98,7 +98,7 @@ def of_verdict(source: Source, verdict: Verdict) -> Issue | None:
     )
     path, line, column = place_of(finding, source)
     return Issue(
-        finding.code,
+        str(finding.code),
         verdict.outcome is Outcome.DELEGATE,
         path,
         line,

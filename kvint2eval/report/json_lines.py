@@ -72,7 +72,7 @@ def _json_path(path: str) -> bytes:
 
 def _finding(finding: Finding, source: Source) -> bytes:
     members = {
-        "code": finding.code,
+        "code": str(finding.code),
         "pointer": finding.pointer,
         "found": finding.found,
         "allowed": finding.allowed,

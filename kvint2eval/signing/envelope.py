@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.errors import StrictJsonError
 from kvint2eval.files.digest import sha256_hex
 from kvint2eval.strict_json.describe import describe
@@ -80,7 +81,7 @@ class EnvelopeFault(Exception):  # noqa: N818  # becomes a finding of the verdic
 
     def __init__(
         self,
-        code: str,
+        code: Code,
         pointer: str,
         found: str,
         allowed: str,
@@ -154,6 +155,29 @@ def dump_envelope(envelope: Envelope) -> bytes:
     return canonical_json(members) + b"\n"
 
 
+ENVELOPE_MALFORMED = Code(
+    "envelope-malformed",
+    Reason.UNTRUSTED,
+    "The envelope is no DSSE envelope.",
+    "Write payload, payloadType and signatures, and nothing else.",
+    "an envelope without signatures",
+)
+ENVELOPE_PAYLOAD_TYPE = Code(
+    "envelope-payload-type",
+    Reason.UNTRUSTED,
+    "The envelope's payload type is not application/vnd.in-toto+json.",
+    "Sign an in-toto Statement.",
+    '"payloadType": "application/json"',
+)
+ENVELOPE_SIGNATURES_EMPTY = Code(
+    "envelope-signatures-empty",
+    Reason.UNTRUSTED,
+    "The envelope has no signature.",
+    "Sign the record.",
+    '"signatures": []',
+)
+
+
 def parse_envelope(data: bytes) -> Envelope:
     """Envelope of its text.
 
@@ -166,20 +190,29 @@ def parse_envelope(data: bytes) -> Envelope:
     members = _closed(_parsed(data, ""), "", ("payload", "payloadType", "signatures"))
     payload_type = members["payloadType"]
     if payload_type != PAYLOAD_TYPE:
-        raise EnvelopeFault("envelope-payload-type", "/payloadType", describe(payload_type), PAYLOAD_TYPE)
+        raise EnvelopeFault(ENVELOPE_PAYLOAD_TYPE, "/payloadType", describe(payload_type), PAYLOAD_TYPE)
     rows = members["signatures"]
     if not isinstance(rows, list) or len(rows) > _MAX_SIGNATURES:
         allowed = f"an array of at most {_MAX_SIGNATURES} signatures"
-        raise EnvelopeFault("envelope-malformed", "/signatures", describe(rows), allowed)
+        raise EnvelopeFault(ENVELOPE_MALFORMED, "/signatures", describe(rows), allowed)
     if not rows:
-        raise EnvelopeFault("envelope-signatures-empty", "/signatures", "no signature", "at least one")
+        raise EnvelopeFault(ENVELOPE_SIGNATURES_EMPTY, "/signatures", "no signature", "at least one")
     signatures = tuple(_signature(row, f"/signatures/{index}") for index, row in enumerate(rows))
     _require_distinct(signatures)
     return Envelope(_decoded(members["payload"], "/payload"), payload_type, signatures)
 
 
+STATEMENT_MALFORMED = Code(
+    "statement-malformed",
+    Reason.UNTRUSTED,
+    "The signed payload is no in-toto Statement v1 about a record.",
+    "Sign with kvint2eval sign.",
+    "a Statement v0.1",
+)
+
+
 def _parsed(data: bytes, pointer: str) -> Any:
-    code = "statement-malformed" if pointer else "envelope-malformed"
+    code = STATEMENT_MALFORMED if pointer else ENVELOPE_MALFORMED
     try:
         return parse_text(decode_bytes(data))
     except StrictJsonError as error:
@@ -187,27 +220,43 @@ def _parsed(data: bytes, pointer: str) -> Any:
         raise EnvelopeFault(code, pointer, f"{error.code}: {error.found}", error.allowed, *place) from error
 
 
-def _closed(members: Any, pointer: str, names: tuple[str, ...], code: str = "envelope-malformed") -> Any:
+def _closed(members: Any, pointer: str, names: tuple[str, ...]) -> Any:
     """Members of an object that has exactly these."""
     if not isinstance(members, dict) or set(members) != set(names):
         found = (
             f"members {', '.join(map(describe, members))}" if isinstance(members, dict) else describe(members)
         )
-        raise EnvelopeFault(code, pointer, found, f"an object with exactly {', '.join(names)}")
+        raise EnvelopeFault(ENVELOPE_MALFORMED, pointer, found, f"an object with exactly {', '.join(names)}")
     return members
 
 
 def _signature(row: Any, pointer: str) -> Signature:
     if not isinstance(row, dict) or not {"sig"} <= set(row) <= {"keyid", "sig"}:
         found = f"members {', '.join(map(describe, row))}" if isinstance(row, dict) else describe(row)
-        raise EnvelopeFault("envelope-malformed", pointer, found, "an object with sig, and keyid or not")
+        raise EnvelopeFault(ENVELOPE_MALFORMED, pointer, found, "an object with sig, and keyid or not")
     members, keyid = row, row.get("keyid", "")
     if not isinstance(keyid, str):
-        raise EnvelopeFault("envelope-malformed", f"{pointer}/keyid", describe(keyid), "a string")
+        raise EnvelopeFault(ENVELOPE_MALFORMED, f"{pointer}/keyid", describe(keyid), "a string")
     value = _decoded(members["sig"], f"{pointer}/sig")
     if not value:
-        raise EnvelopeFault("envelope-signatures-empty", f"{pointer}/sig", "no bytes", "a signature")
+        raise EnvelopeFault(ENVELOPE_SIGNATURES_EMPTY, f"{pointer}/sig", "no bytes", "a signature")
     return Signature(keyid, value)
+
+
+ENVELOPE_SIGNATURE_DUPLICATE = Code(
+    "envelope-signature-duplicate",
+    Reason.UNTRUSTED,
+    "A signature stands twice in the envelope.",
+    "Remove one of the two: it counts once.",
+    "one signature written twice to reach a threshold of 2",
+)
+ENVELOPE_KEY_TWICE = Code(
+    "envelope-key-twice",
+    Reason.UNTRUSTED,
+    "One key signed twice.",
+    "Keep one signature a key: it counts once.",
+    "two ECDSA signatures of one key",
+)
 
 
 def _require_distinct(signatures: tuple[Signature, ...]) -> None:
@@ -216,27 +265,52 @@ def _require_distinct(signatures: tuple[Signature, ...]) -> None:
         pointer = f"/signatures/{index}"
         if value in values:
             raise EnvelopeFault(
-                "envelope-signature-duplicate", pointer, "a signature that stands before", "each once"
+                ENVELOPE_SIGNATURE_DUPLICATE, pointer, "a signature that stands before", "each once"
             )
         values.add(value)
+
+
+ENVELOPE_BASE64 = Code(
+    "envelope-base64",
+    Reason.UNTRUSTED,
+    "A text of the envelope is not canonical base64 of one alphabet.",
+    "Use the standard alphabet or the URL-safe one, with padding, but not both.",
+    "a payload with both + and _",
+)
 
 
 def _decoded(text: Any, pointer: str) -> bytes:
     """Bytes of a base64 text in one of the two alphabets, in the one form that encodes them."""
     allowed = "padded base64, standard or URL-safe but not both"
     if not isinstance(text, str):
-        raise EnvelopeFault("envelope-malformed", pointer, describe(text), "a string")
+        raise EnvelopeFault(ENVELOPE_MALFORMED, pointer, describe(text), "a string")
     is_url_safe = "-" in text or "_" in text
     try:
         if is_url_safe and ("+" in text or "/" in text):
-            raise EnvelopeFault("envelope-base64", pointer, "both alphabets in one text", allowed)
+            raise EnvelopeFault(ENVELOPE_BASE64, pointer, "both alphabets in one text", allowed)
         decoded = base64.b64decode(text, altchars=b"-_" if is_url_safe else None, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise EnvelopeFault("envelope-base64", pointer, describe(text), allowed) from error
+        raise EnvelopeFault(ENVELOPE_BASE64, pointer, describe(text), allowed) from error
     again = base64.urlsafe_b64encode(decoded) if is_url_safe else base64.b64encode(decoded)
     if again.decode() != text:
-        raise EnvelopeFault("envelope-base64", pointer, "stray bits or missing padding", allowed)
+        raise EnvelopeFault(ENVELOPE_BASE64, pointer, "stray bits or missing padding", allowed)
     return decoded
+
+
+STATEMENT_PREDICATE = Code(
+    "statement-predicate",
+    Reason.UNTRUSTED,
+    "The signed Statement says that the record has another contract.",
+    "Sign the record again: kvint2eval sign.",
+    "a Statement about a v1 record that names kvint2eval/v2",
+)
+STATEMENT_SUBJECT = Code(
+    "statement-subject",
+    Reason.UNTRUSTED,
+    "The signed Statement is about another file.",
+    "Put the envelope beside the record that was signed.",
+    "the envelope of an older record",
+)
 
 
 def check_statement(payload: bytes, record: bytes) -> None:
@@ -260,10 +334,9 @@ def check_statement(payload: bytes, record: bytes) -> None:
     As in-toto has it, members that are not known are passed over, a subject may have digests of other algorithms
     beside its SHA-256, and there may be several subjects; here each of them has to be the record.
     """
-    code = "statement-malformed"
-    statement = _object(
-        _parsed(payload, "/payload"), "/payload", ("_type", "subject", "predicateType", "predicate")
-    )
+    code = STATEMENT_MALFORMED
+    names = ("_type", "subject", "predicateType", "predicate")
+    statement = _object(_parsed(payload, "/payload"), "/payload", names)
     for name, allowed in (("_type", STATEMENT_TYPE), ("predicateType", PREDICATE_TYPE)):
         if statement[name] != allowed:
             raise EnvelopeFault(code, f"/payload/{name}", describe(statement[name]), allowed)
@@ -282,13 +355,13 @@ def check_statement(payload: bytes, record: bytes) -> None:
             as_text = sha256_hex(record.replace(b"\r\n", b"\n"))
             hint = "; in LF form the record has it" if digests["sha256"] == as_text else ""
             found = describe(digests["sha256"]) + hint
-            raise EnvelopeFault("statement-subject", f"{pointer}/sha256", found, f"{actual}, the record's")
+            raise EnvelopeFault(STATEMENT_SUBJECT, f"{pointer}/sha256", found, f"{actual}, the record's")
     pointer = "/payload/predicate"
     version = _object(statement["predicate"], pointer, ("contract_version",))["contract_version"]
     named = _contract_version(record)
     if named is not None and version != named:
         allowed = f"{describe(named)}, as the record names"
-        raise EnvelopeFault("statement-predicate", f"{pointer}/contract_version", describe(version), allowed)
+        raise EnvelopeFault(STATEMENT_PREDICATE, f"{pointer}/contract_version", describe(version), allowed)
 
 
 def _contract_version(record: bytes) -> str | None:
@@ -307,5 +380,5 @@ def _object(members: Any, pointer: str, names: tuple[str, ...]) -> Any:
         found = (
             f"members {', '.join(map(describe, members))}" if isinstance(members, dict) else describe(members)
         )
-        raise EnvelopeFault("statement-malformed", pointer, found, f"an object with {', '.join(names)}")
+        raise EnvelopeFault(STATEMENT_MALFORMED, pointer, found, f"an object with {', '.join(names)}")
     return members

@@ -27,10 +27,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.errors import InputError, PinsError, PolicyError, SigningError
 from kvint2eval.files.digest import is_digest, open_regular
 from kvint2eval.files.paths import resolve_inside
-from kvint2eval.signing.envelope import EnvelopeFault, check_statement, parse_envelope
+from kvint2eval.signing.envelope import (
+    ENVELOPE_KEY_TWICE,
+    ENVELOPE_MALFORMED,
+    EnvelopeFault,
+    check_statement,
+    parse_envelope,
+)
 from kvint2eval.signing.trust import Trust
 from kvint2eval.strict_json.describe import describe
 from kvint2eval.verdict import Finding
@@ -47,6 +54,43 @@ FORMAT = "kvint2eval-policy/v1"
 MAX_POLICY_BYTES = 1 << 20
 
 _KEYS = ("format", "threshold", "expires", "producers", "require", "key")
+
+
+POLICY_EXPIRED = Code(
+    "policy-expired",
+    Reason.UNTRUSTED,
+    "The policy has expired.",
+    "Renew the policy.",
+    "a policy that expired yesterday",
+)
+ENVELOPE_MISSING = Code(
+    "envelope-missing",
+    Reason.UNTRUSTED,
+    "The record is not signed.",
+    "Sign it: kvint2eval sign RECORD --key KEY writes RECORD.dsse.",
+    "a record without its .dsse file",
+)
+SIGNATURE_UNKNOWN_KEY = Code(
+    "signature-unknown-key",
+    Reason.UNTRUSTED,
+    "No signature is by a key of the policy.",
+    "Let a trusted key sign, or add the key to the policy.",
+    "a signature by a stranger",
+)
+SIGNATURE_INVALID = Code(
+    "signature-invalid",
+    Reason.UNTRUSTED,
+    "A signature by a key of the policy does not fit the payload.",
+    "The payload was changed after it was signed: sign the record that is meant.",
+    "a swapped payload",
+)
+SIGNATURE_THRESHOLD = Code(
+    "signature-threshold",
+    Reason.UNTRUSTED,
+    "Fewer keys of the policy signed than its threshold.",
+    "Collect the missing signatures: kvint2eval sign adds to an envelope.",
+    "one signature under a threshold of 2",
+)
 
 
 class Policy(NamedTuple):
@@ -82,14 +126,12 @@ class Policy(NamedTuple):
         """
         if self.is_expired:
             ended = self.expires.isoformat()
-            return Finding(
-                "policy-expired", "policy:/expires", f"a policy that ended {ended}", "a later date"
-            )
+            return Finding(POLICY_EXPIRED, "policy:/expires", f"a policy that ended {ended}", "a later date")
         if envelope is None:
             allowed = "a signed record: a file with RECORD.dsse beside it, and no line of JSON Lines"
-            return Finding("envelope-missing", "envelope:", "no envelope", allowed)
+            return Finding(ENVELOPE_MISSING, "envelope:", "no envelope", allowed)
         if isinstance(envelope, InputError):
-            return Finding("envelope-malformed", "envelope:", str(envelope), "an envelope that can be read")
+            return Finding(ENVELOPE_MALFORMED, "envelope:", str(envelope), "an envelope that can be read")
         try:
             parsed = parse_envelope(envelope)
             signers = self._signers(parsed)
@@ -107,7 +149,7 @@ class Policy(NamedTuple):
             fitting = [key.keyid for key in keys if key.verifies(signature.value, envelope.signed_bytes)]
             if hinted is not None and not fitting:
                 raise EnvelopeFault(
-                    "signature-invalid",
+                    SIGNATURE_INVALID,
                     f"/signatures/{index}/sig",
                     f"a signature by {signature.keyid} over other bytes",
                     "one over the payload",
@@ -116,7 +158,7 @@ class Policy(NamedTuple):
                 if keyid in signers:
                     found = f"a second signature by {keyid}"
                     raise EnvelopeFault(
-                        "envelope-key-twice", f"/signatures/{index}", found, "one signature a key"
+                        ENVELOPE_KEY_TWICE, f"/signatures/{index}", found, "one signature a key"
                     )
                 signers[keyid] = index
         if not signers:
@@ -124,11 +166,11 @@ class Policy(NamedTuple):
                 describe(one.keyid) if one.keyid else "no key id" for one in envelope.signatures
             )
             raise EnvelopeFault(
-                "signature-unknown-key", "/signatures", found, "a signature by a key of the policy"
+                SIGNATURE_UNKNOWN_KEY, "/signatures", found, "a signature by a key of the policy"
             )
         if len(signers) < self.threshold:
             found = f"{len(signers)} of the policy's keys"
-            raise EnvelopeFault("signature-threshold", "/signatures", found, f"at least {self.threshold}")
+            raise EnvelopeFault(SIGNATURE_THRESHOLD, "/signatures", found, f"at least {self.threshold}")
         return list(signers)
 
 

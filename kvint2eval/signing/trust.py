@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.verdict import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["Trust"]
+
+
+PRODUCER_NOT_ALLOWED = Code(
+    "producer-not-allowed",
+    Reason.UNTRUSTED,
+    "The record's producer is not one that the policy allows.",
+    "Run an allowed producer, or add this one to the policy.",
+    "a producer digest that the policy does not list",
+)
 
 
 class Trust(NamedTuple):
@@ -33,5 +43,5 @@ class Trust(NamedTuple):
         for pointer, digest in digests:
             if digest not in self.producers:
                 allowed = f"one of {', '.join(sorted(self.producers))}"
-                return Finding("producer-not-allowed", pointer, f'"{digest}"', allowed)
+                return Finding(PRODUCER_NOT_ALLOWED, pointer, f'"{digest}"', allowed)
         return None

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, absent from typeshed
 from typing import Any
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.errors import StrictJsonError
 
 __all__ = [
@@ -56,42 +57,104 @@ _SHOWN_CHARACTERS = 40
 class _Refused(Exception):  # noqa: N818  # a signal inside this module, not an error that callers see
     """A hook of the scanner met what the contract refuses."""
 
-    def __init__(self, code: str, allowed: str) -> None:
+    def __init__(self, code: Code, allowed: str) -> None:
         super().__init__(code)
         self.code = code
         self.allowed = allowed
 
 
+DUPLICATE_MEMBER = Code(
+    "duplicate-member",
+    Reason.MALFORMED_RECORD,
+    "An object has two members of one name, compared after unescaping: two readers could see different records.",
+    "Remove one of the two.",
+    '"seed": 6260 and later "\\u0073eed": 1 in the same object',
+    v1=0,
+    v2=0,
+)
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise _Refused("duplicate-member", "each member name once in an object")
+        raise _Refused(DUPLICATE_MEMBER, "each member name once in an object")
     return members
+
+
+NEGATIVE_ZERO = Code(
+    "negative-zero",
+    Reason.MALFORMED_RECORD,
+    "A number is negative zero, which readers write in different ways.",
+    "Write 0.",
+    '"task_accuracy_stddev": -0.0',
+    v1=0,
+    v2=0,
+)
+INTEGER_TOO_LONG = Code(
+    "integer-too-long",
+    Reason.MALFORMED_RECORD,
+    "An integer has more than 20 digits.",
+    "No member of a record needs more than 20 digits.",
+    '"seed": 123456789012345678901',
+    v1=0,
+    v2=0,
+)
 
 
 def _integer(literal: str) -> int:
     if literal == "-0":
-        raise _Refused("negative-zero", "0")
+        raise _Refused(NEGATIVE_ZERO, "0")
     # The length is checked before int() sees the literal: int() is quadratic in its length.
     if len(literal) - (literal[0] == "-") > MAX_INTEGER_DIGITS:
-        raise _Refused("integer-too-long", f"at most {MAX_INTEGER_DIGITS} digits in an integer")
+        raise _Refused(INTEGER_TOO_LONG, f"at most {MAX_INTEGER_DIGITS} digits in an integer")
     return int(literal)
+
+
+NUMBER_UNDERFLOW = Code(
+    "number-underflow",
+    Reason.MALFORMED_RECORD,
+    "A number other than 0 is too small for binary64, which makes it 0.",
+    "Write the figure that was measured.",
+    '"output_nmse_mean": 1e-400',
+    v1=0,
+    v2=0,
+)
+NUMBER_OVERFLOW = Code(
+    "number-overflow",
+    Reason.MALFORMED_RECORD,
+    "A number overflows binary64 to infinity.",
+    "Write the figure that was measured.",
+    '"output_nmse_mean": 1e400',
+    v1=0,
+    v2=0,
+)
 
 
 def _float(literal: str) -> float:
     value = float(literal)
     if math.isinf(value):
-        raise _Refused("number-overflow", "a number that binary64 can hold")
+        raise _Refused(NUMBER_OVERFLOW, "a number that binary64 can hold")
     if value == 0.0:
         if literal[0] == "-":
-            raise _Refused("negative-zero", "0")
+            raise _Refused(NEGATIVE_ZERO, "0")
         if _NOT_ZERO.match(literal):
-            raise _Refused("number-underflow", "0, or a number that binary64 can hold")
+            raise _Refused(NUMBER_UNDERFLOW, "0, or a number that binary64 can hold")
     return value
 
 
+NOT_A_NUMBER = Code(
+    "not-a-number",
+    Reason.MALFORMED_RECORD,
+    "NaN or Infinity stands where a number belongs.",
+    "Find out why the figure is not finite.",
+    '"output_nmse_mean": NaN',
+    v1=0,
+    v2=0,
+)
+
+
 def _constant(_literal: str) -> float:
-    raise _Refused("not-a-number", "a finite JSON number")
+    raise _Refused(NOT_A_NUMBER, "a finite JSON number")
 
 
 _DECODER = json.JSONDecoder(
@@ -99,6 +162,53 @@ _DECODER = json.JSONDecoder(
 )
 # Steps over a value without judging it: used on text that was parsed before, to find a member's place.
 _SKIP = json.JSONDecoder(parse_float=len, parse_int=len).scan_once  # type: ignore[attr-defined]
+
+
+EMPTY_INPUT = Code(
+    "empty-input",
+    Reason.MALFORMED_RECORD,
+    "The input holds no JSON value.",
+    "Write one JSON object.",
+    "a file of zero bytes",
+    v1=0,
+    v2=0,
+)
+RECORD_TOO_LARGE = Code(
+    "record-too-large",
+    Reason.MALFORMED_RECORD,
+    "The record is larger than 1 MiB.",
+    "Keep raw trials in a file of their own.",
+    "a record of 1,048,577 bytes",
+    v1=0,
+    v2=0,
+)
+UTF16 = Code(
+    "utf16",
+    Reason.MALFORMED_RECORD,
+    "The text is UTF-16 or UTF-32.",
+    "Save the file as UTF-8.",
+    "a record saved as UTF-16",
+    v1=0,
+    v2=0,
+)
+BYTE_ORDER_MARK = Code(
+    "byte-order-mark",
+    Reason.MALFORMED_RECORD,
+    "The text begins with a byte-order mark.",
+    "Save the file as UTF-8 without one.",
+    "EF BB BF before the first brace",
+    v1=0,
+    v2=0,
+)
+NOT_UTF8 = Code(
+    "not-utf8",
+    Reason.MALFORMED_RECORD,
+    "A byte is not UTF-8.",
+    "Save the file as UTF-8.",
+    "byte E9, Latin-1 for e with acute, in hardware.os",
+    v1=0,
+    v2=0,
+)
 
 
 def decode_bytes(data: bytes) -> str:
@@ -115,26 +225,37 @@ def decode_bytes(data: bytes) -> str:
         The input is empty or too large, or is not UTF-8 without a byte-order mark.
     """
     if not data.strip(b" \t\r\n"):
-        raise StrictJsonError("empty-input", "no JSON value", "one JSON object")
+        raise StrictJsonError(EMPTY_INPUT, "no JSON value", "one JSON object")
     if len(data) > MAX_RECORD_BYTES:
         raise StrictJsonError(
-            "record-too-large",
+            RECORD_TOO_LARGE,
             f"more than {MAX_RECORD_BYTES} bytes",
             f"at most {MAX_RECORD_BYTES} bytes a record",
         )
     head = data[:4]
     # A JSON text begins with an ASCII character, so a NUL beside it means 16 or 32 bits a character.
     if head[:2] in (b"\xff\xfe", b"\xfe\xff") or (b"\0" in head[:2] and head.strip(b"\0")):
-        raise StrictJsonError("utf16", "UTF-16 or UTF-32 text", "UTF-8 text", 1, 1)
+        raise StrictJsonError(UTF16, "UTF-16 or UTF-32 text", "UTF-8 text", 1, 1)
     if head[:3] == b"\xef\xbb\xbf":
-        raise StrictJsonError("byte-order-mark", "a byte-order mark", "UTF-8 text without one", 1, 1)
+        raise StrictJsonError(BYTE_ORDER_MARK, "a byte-order mark", "UTF-8 text without one", 1, 1)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         good = data[: error.start].decode()
         raise StrictJsonError(
-            "not-utf8", f"byte 0x{data[error.start]:02x}", "UTF-8 text", *place(good, len(good))
+            NOT_UTF8, f"byte 0x{data[error.start]:02x}", "UTF-8 text", *place(good, len(good))
         ) from error
+
+
+TRAILING_CONTENT = Code(
+    "trailing-content",
+    Reason.MALFORMED_RECORD,
+    "Something follows the JSON value.",
+    "One record a file; several go into JSON Lines (.jsonl).",
+    "a second object after the first",
+    v1=0,
+    v2=0,
+)
 
 
 def parse_text(text: str) -> Any:
@@ -167,7 +288,7 @@ def parse_text(text: str) -> Any:
     end = _SPACE.match(text, end).end()  # type: ignore[union-attr]
     if end != len(text):
         raise StrictJsonError(
-            "trailing-content", _shown(text, end), "nothing after the value", *place(text, end)
+            TRAILING_CONTENT, _shown(text, end), "nothing after the value", *place(text, end)
         )
     if _SURROGATE_ESCAPE.search(text):
         _require_no_lone_surrogate(text)
@@ -221,6 +342,17 @@ def _child(text: str, offset: int, step: str) -> int | None:
     return None
 
 
+NESTED_TOO_DEEP = Code(
+    "nested-too-deep",
+    Reason.MALFORMED_RECORD,
+    "Objects and arrays nest deeper than 32.",
+    "A record nests four deep; remove the rest.",
+    "33 opening brackets in a row",
+    v1=0,
+    v2=0,
+)
+
+
 def _require_depth(text: str) -> None:
     # Few brackets cannot nest deeply; the published record has 18.
     if text.count("[") + text.count("{") <= MAX_DEPTH:
@@ -231,8 +363,19 @@ def _require_depth(text: str) -> None:
             depth += 1 if match[1] in "[{" else -1
         if depth > MAX_DEPTH:
             raise StrictJsonError(
-                "nested-too-deep", f"depth {depth}", f"at most {MAX_DEPTH}", *place(text, match.start(1))
+                NESTED_TOO_DEEP, f"depth {depth}", f"at most {MAX_DEPTH}", *place(text, match.start(1))
             )
+
+
+INVALID_JSON = Code(
+    "invalid-json",
+    Reason.MALFORMED_RECORD,
+    "The text is not JSON.",
+    "Mend the syntax at the place given.",
+    "a comma after the last member",
+    v1=0,
+    v2=0,
+)
 
 
 def _syntax_error(text: str, error: json.JSONDecodeError) -> StrictJsonError:
@@ -242,7 +385,7 @@ def _syntax_error(text: str, error: json.JSONDecodeError) -> StrictJsonError:
         offset = _SPACE.match(text, offset + 1).end()  # type: ignore[union-attr]
         message = "Expecting " + _AFTER_COMMA[text[offset]]
     allowed = message[:1].lower() + message[1:]
-    return StrictJsonError("invalid-json", _shown(text, offset), allowed, *place(text, offset))
+    return StrictJsonError(INVALID_JSON, _shown(text, offset), allowed, *place(text, offset))
 
 
 _AFTER_COMMA = {"}": "property name enclosed in double quotes", "]": "value"}
@@ -255,7 +398,7 @@ def _shown(text: str, offset: int) -> str:
 
 def _refusal(text: str, refused: _Refused) -> StrictJsonError:
     """Error with a place, for a fault that a hook found: hooks do not know where they are."""
-    if refused.code == "duplicate-member":
+    if refused.code == DUPLICATE_MEMBER:
         name, offset = _first_duplicate(text)
         return StrictJsonError(
             refused.code, f"a second member {name!r}", refused.allowed, *place(text, offset)
@@ -295,11 +438,22 @@ def _first_duplicate(text: str) -> tuple[str, int]:
     raise AssertionError("unreachable: the scanner found a duplicate")  # pragma: no cover
 
 
+LONE_SURROGATE = Code(
+    "lone-surrogate",
+    Reason.MALFORMED_RECORD,
+    "A string holds half of a surrogate pair, which is no character.",
+    "Write the whole pair, or the character.",
+    '"os": "\\ud800"',
+    v1=0,
+    v2=0,
+)
+
+
 def _require_no_lone_surrogate(text: str) -> None:
     for string, offset in _escaped_strings(text):
         if _SURROGATES.search(json.loads(string)):
             raise StrictJsonError(
-                "lone-surrogate", string[:_SHOWN_CHARACTERS], "a pair of surrogates", *place(text, offset)
+                LONE_SURROGATE, string[:_SHOWN_CHARACTERS], "a pair of surrogates", *place(text, offset)
             )
 
 

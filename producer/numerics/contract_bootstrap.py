@@ -11,10 +11,26 @@ from producer.errors import SpecError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["MAX_TRIALS", "index_stream", "paired_interval"]
+__all__ = ["MAX_TRIALS", "claim_seed", "index_stream", "paired_interval"]
 
 #: A draw is one byte.
 MAX_TRIALS = 256
+
+
+def claim_seed(baseline: "Sequence[float]", candidate: "Sequence[float]") -> int:
+    """Return the seed that the figures of a claim give, below 2⁴⁸.
+
+    Parameters
+    ----------
+    baseline, candidate : sequence of float
+        Figures of the two arms, one a trial.
+
+    Notes
+    -----
+    The first six bytes of the SHA-256 of both columns as little-endian binary64, read as a big-endian number.
+    """
+    columns = np.concatenate([np.asarray(baseline, "<f8"), np.asarray(candidate, "<f8")])
+    return int.from_bytes(hashlib.sha256(columns.tobytes()).digest()[:6], "big")
 
 
 def index_stream(seed: int, trials: int, draws: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]":

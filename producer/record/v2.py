@@ -1,6 +1,7 @@
 """Common parts of v2 records of synthetic slices and of traces, as JSON values."""
 
 import json
+import math
 import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from kvint2eval.contract.v2.model import (
     Workload,
 )
 from producer.numerics.bootstrap import summarize
-from producer.numerics.contract_bootstrap import paired_interval
+from producer.numerics.contract_bootstrap import claim_seed, paired_interval
 from producer.quantize import get_pair
 from producer.quantize.fingerprint import fingerprint
 from producer.record.provenance import PRODUCER_ID, RECIPE_ARTIFACT, source_digest
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from producer.backend.base import Backend
+    from producer.numerics.nmse import TrialErrors
 
 __all__ = [
     "CLAIM_LEVEL",
@@ -41,6 +43,7 @@ __all__ = [
     "claim_json",
     "dialect_json",
     "environment_json",
+    "is_fair_baseline",
     "record_v2_text",
     "sealed_v2",
     "summary_json",
@@ -50,7 +53,7 @@ RecordV2 = Record
 """The model of a v2 record."""
 
 CLAIM_LEVEL = 0.95
-CLAIM_RESAMPLES = 1000
+CLAIM_RESAMPLES = 2000
 
 #: What clip ratios and rotations are chosen by.
 OBJECTIVE = "post-wo-attention-output-nmse"
@@ -195,9 +198,7 @@ def artifacts_json(
     ]
 
 
-def claim_json(
-    arms: tuple[str, str], nmse: "tuple[Sequence[float], Sequence[float]]", seed: int
-) -> dict[str, Any]:
+def claim_json(arms: tuple[str, str], nmse: "tuple[Sequence[float], Sequence[float]]") -> dict[str, Any]:
     """Return the claim that an arm has less output error than the baseline, as a record makes it.
 
     Parameters
@@ -206,9 +207,12 @@ def claim_json(
         Ids of baseline and candidate.
     nmse : tuple of sequence of float
         Of baseline and candidate, trial by trial.
-    seed : int
-        Of the interval's index stream.
+
+    Notes
+    -----
+    The seed of the interval's index stream follows from the figures (contract v2, "Interval of a claim").
     """
+    seed = claim_seed(*nmse)
     differences = [one - other for one, other in zip(*nmse, strict=True)]
     low, high = paired_interval(*nmse, level=CLAIM_LEVEL, resamples=CLAIM_RESAMPLES, seed=seed)
     return {
@@ -224,6 +228,19 @@ def claim_json(
         "resamples": CLAIM_RESAMPLES,
         "seed": seed,
     }
+
+
+def is_fair_baseline(errors: "TrialErrors", objective: float, selected_objective: float) -> bool:
+    """Return whether a baseline may be claimed to be worse: it beats zeros, and calibration does not prefer it.
+
+    Parameters
+    ----------
+    errors : TrialErrors
+        Of the baseline, with a numerator and a denominator a trial.
+    objective, selected_objective : float
+        Least calibration objectives of the baseline and of the selected arm.
+    """
+    return math.fsum(errors.numerator) < math.fsum(errors.denominator) and objective >= selected_objective
 
 
 def summary_json(nmse: "Sequence[float]", decode_us: "Sequence[float]") -> dict[str, float]:

@@ -16,6 +16,7 @@ from producer.record.v2 import (
     claim_json,
     dialect_json,
     environment_json,
+    is_fair_baseline,
     sealed_v2,
     summary_json,
 )
@@ -72,7 +73,7 @@ def _computed(result: "RunResult", backend: "Backend") -> dict[str, Any]:
         "workload": _workload(result.spec),
         "protocol": _protocol(result, backend),
         "measurements": _measurements(result),
-        "claims": [_claim(result)],
+        "claims": _claims(result),
     }
 
 
@@ -193,13 +194,16 @@ def _arm(result: "RunResult", arm: "Arm") -> dict[str, Any]:
     }
 
 
-def _claim(result: "RunResult") -> dict[str, Any]:
-    """The one thing that a run claims: that its selected arm has less error than the baseline."""
-    baseline, selected = (result.arms[index].errors for index in (0, result.selected))
+def _claims(result: "RunResult") -> list[dict[str, Any]]:
+    """The one thing that a run claims, that its selected arm has less error than a baseline that works."""
+    arms = result.arms[0], result.arms[result.selected]
+    baseline, selected = (arm.errors for arm in arms)
     if baseline is None or selected is None:
         raise SpecError("the run kept no errors: a v2 record needs them")
+    if not is_fair_baseline(baseline, *(min(arm.curve.objectives) for arm in arms)):
+        return []
     names = _rotation_id(0), _rotation_id(result.selected)
-    return claim_json(names, (baseline.nmse, selected.nmse), result.spec.seed)
+    return [claim_json(names, (baseline.nmse, selected.nmse))]
 
 
 def computation_of_v2(record: RecordV2) -> tuple[SliceSpec, SliceProtocol]:

@@ -4,6 +4,8 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from producer.backend.cpu import NumpyBackend
 from producer.errors import RecordError, SpecError
 from producer.experiment.trace.arm_protocol import DECODE_REPEATS, DECODE_WARMUP, TraceProtocol, sequence_ids
@@ -19,6 +21,7 @@ from producer.record.v2 import (
     claim_json,
     dialect_json,
     environment_json,
+    is_fair_baseline,
     sealed_v2,
     summary_json,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from producer.trace.files import Trace
 
 __all__ = [
-    "CLAIM_SEED",
     "PROTOCOL",
     "build_trace_record",
     "computed_trace",
@@ -45,9 +47,6 @@ __all__ = [
 
 #: Name of the protocol in a record.
 PROTOCOL = "trace-arms"
-
-#: Seed of a claim's index stream.
-CLAIM_SEED = 6260
 
 _CALIBRATION = "calibration trace"
 _FITTED = "transforms "
@@ -250,9 +249,11 @@ def _measurements(comparison: "LayerComparison", calibration: "Trace", evaluatio
 
 def _claims(comparison: "LayerComparison") -> list[dict[str, Any]]:
     baseline, selected = comparison.arms[0], comparison.arms[comparison.selected]
-    claim = claim_json((baseline.id, selected.id), (baseline.errors.nmse, selected.errors.nmse), CLAIM_SEED)
+    claim = claim_json((baseline.id, selected.id), (baseline.errors.nmse, selected.errors.nmse))
     # Six trials are the contract's least for the level 0.95.
-    is_shown = claim["low"] > 0 and len(selected.errors.nmse) >= 6
+    middle = np.median(np.subtract(baseline.errors.nmse, selected.errors.nmse))
+    is_shown = claim["low"] > 0 and middle > 0 and len(selected.errors.nmse) >= 6
+    is_shown &= is_fair_baseline(baseline.errors, min(baseline.objective), min(selected.objective))
     return [claim] if is_shown and summarize(selected.errors.nmse).mean < _ZERO else []
 
 

@@ -57,7 +57,7 @@ def _numbers(value, pointer=""):
 
 def _synthetic():
     record = vector()
-    record["claims"] = [claim(record), claim(record, "decode_us", level=0.9, resamples=500, seed=3)]
+    record["claims"] = [claim(record), claim(record, "decode_us", level=0.9)]
     return sealed(record)
 
 
@@ -68,6 +68,8 @@ def _of_trace():
         dialect="affine-midpoint",
         clip_grid=(1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4),
         center_keys=True,
+        sink=16,
+        recent=64,
     )
     with tempfile.TemporaryDirectory() as folder:
         traces = (

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kvint2eval.codes import FINDINGS, REASONS, Outcome, Reason
+from kvint2eval.codes import REASONS, Outcome, Reason
 from kvint2eval.contract import V1
 from kvint2eval.contract.v1.reader import decode_v1, is_plain
 from kvint2eval.contract.v1.rules import RULES_V1, Subject
@@ -33,7 +33,6 @@ from kvint2eval.verdict import Verdict
 if TYPE_CHECKING:
     from kvint2eval.contract.v1 import _decoder as layout
     from kvint2eval.pins.pins import Pins
-    from kvint2eval.signing.trust import Trust
 
 __all__ = ["judge_v1", "read_plain_v1", "subject_v1"]
 
@@ -58,7 +57,7 @@ def subject_v1(record: layout.Record, missing: frozenset[str], pins: Pins | None
     return Subject(record, missing, pins, is_plain=False)
 
 
-def judge_v1(subject: Subject, data: bytes, trust: Trust | None) -> Verdict:
+def judge_v1(subject: Subject, data: bytes) -> Verdict:
     """Steps 2 to 11.
 
     Parameters
@@ -67,25 +66,12 @@ def judge_v1(subject: Subject, data: bytes, trust: Trust | None) -> Verdict:
         The record.
     data
         Its bytes, for the place of a finding.
-    trust
-        What the record's signatures are worth; None without a policy.
     """
-    verdict = _judge(subject, data)
-    if trust is None:
-        return verdict
-    verdict = replace(verdict, signers=trust.signers)
-    refusal = trust.check_producers([("/artifact/sha256", subject.record.artifact.sha256)])
-    if refusal is None or verdict.outcome is Outcome.UNSUPPORTED:
-        return verdict
-    return replace(verdict, outcome=Outcome.UNSUPPORTED, reason=Reason.UNTRUSTED, finding=refusal)
-
-
-def _judge(subject: Subject, data: bytes) -> Verdict:
     for rule in RULES_V1:
         found = rule(subject)
         if found is not None:
             line, column = locate(data.decode(), found.pointer)
-            reason = FINDINGS[found.code].reason
+            reason = found.code.reason
             return Verdict(
                 REASONS[reason].outcome,
                 reason,

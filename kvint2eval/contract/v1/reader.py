@@ -13,7 +13,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from kvint2eval.contract.shape import ShapeFault
+from kvint2eval.contract.shape import (
+    FRACTION_IN_INTEGER,
+    INTEGER_OUT_OF_RANGE,
+    UNKNOWN_MEMBER,
+    WRONG_TYPE,
+    ShapeFault,
+)
 from kvint2eval.contract.v1 import _decoder as layout
 from kvint2eval.strict_json.describe import describe
 from kvint2eval.strict_json.parse import MAY_UNDERFLOW
@@ -127,7 +133,7 @@ def read_v1(members: dict[str, Any]) -> tuple[layout.Record, frozenset[str]]:
 
 def _object(kind: type[Any], members: Any, pointer: str, missing: set[str]) -> Any:
     if type(members) is not dict:
-        raise ShapeFault("wrong-type", pointer, describe(members), "an object")
+        raise ShapeFault(WRONG_TYPE, pointer, describe(members), "an object")
     fields = layout.SHAPE[kind]
     values: dict[str, Any] = {}
     for name, value in members.items():
@@ -135,7 +141,7 @@ def _object(kind: type[Any], members: Any, pointer: str, missing: set[str]) -> A
         at = f"{pointer}/{name}"
         if field is None:
             at = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
-            raise ShapeFault("unknown-member", at, f"member {describe(name)}", f"one of {', '.join(fields)}")
+            raise ShapeFault(UNKNOWN_MEMBER, at, f"member {describe(name)}", f"one of {', '.join(fields)}")
         values[name] = _value(field[0], field[1], value, at, missing)
     if len(values) != len(fields):
         for name, (sort, inner) in fields.items():
@@ -161,7 +167,7 @@ def _value(sort: str, inner: type[Any] | None, value: Any, at: str, missing: set
         return _container(sort, inner, value, at, missing)
     if kind in (int, float) and sort != "string":
         return _integer(sort, value, at)
-    raise ShapeFault("wrong-type", at, describe(value), _ALLOWED[sort])
+    raise ShapeFault(WRONG_TYPE, at, describe(value), _ALLOWED[sort])
 
 
 def _container(sort: str, inner: type[Any], value: Any, at: str, missing: set[str]) -> Any:
@@ -171,16 +177,16 @@ def _container(sort: str, inner: type[Any], value: Any, at: str, missing: set[st
         missing.add(at)
         return None
     if type(value) is not list:
-        raise ShapeFault("wrong-type", at, describe(value), _ALLOWED[sort])
+        raise ShapeFault(WRONG_TYPE, at, describe(value), _ALLOWED[sort])
     return tuple(_object(inner, row, f"{at}/{index}", missing) for index, row in enumerate(value))
 
 
 def _integer(sort: str, value: float, at: str) -> int:
     if not isinstance(value, int):
-        raise ShapeFault("fraction-in-integer", at, describe(value), "an integer, written as plain digits")
+        raise ShapeFault(FRACTION_IN_INTEGER, at, describe(value), "an integer, written as plain digits")
     least, most = (0, _UINT64_MAX) if sort == "uint64" else (-_INT64_MAX - 1, _INT64_MAX)
     if not least <= value <= most:
-        raise ShapeFault("integer-out-of-range", at, describe(value), f"an integer from {least} to {most}")
+        raise ShapeFault(INTEGER_OUT_OF_RANGE, at, describe(value), f"an integer from {least} to {most}")
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.files.names import quoted
 from kvint2eval.pins.pins import UNNAMED
 from kvint2eval.verdict import Binding, Finding
@@ -64,6 +65,24 @@ def _bind(
     return Binding(artifact.role, artifact.sha256, "declared", why=why), None
 
 
+ARTIFACT_FILE_DIFFERS = Code(
+    "artifact-file-differs",
+    Reason.ARTIFACT_MISMATCH,
+    "A file below the root has another digest than the record states.",
+    "Restore the file, or run again.",
+    "the producer was edited after the run",
+    v2=16,
+)
+ARTIFACT_FILE_MISSING = Code(
+    "artifact-file-missing",
+    Reason.ARTIFACT_MISMATCH,
+    "A file that the record names is not below the root, or is not a regular file.",
+    "Restore the file, or declare the digest unbindable with a reason.",
+    "the producer was moved",
+    v2=16,
+)
+
+
 def _bind_file(
     artifact: layout.Artifact, path: str, pointer: str, root: Root
 ) -> tuple[Binding, Finding | None]:
@@ -76,9 +95,9 @@ def _bind_file(
     if found is None:
         why = "the file is missing"
         missing = f"no regular file {quoted(path)}{hint}"
-        finding = Finding("artifact-file-missing", pointer, missing, "the file below the root")
+        finding = Finding(ARTIFACT_FILE_MISSING, pointer, missing, "the file below the root")
     else:
         why = f"the file has {found}{hint}"
         allowed = f'"{found}", as {quoted(path)} has{hint}'
-        finding = Finding("artifact-file-differs", pointer, f'"{stated}"', allowed)
+        finding = Finding(ARTIFACT_FILE_DIFFERS, pointer, f'"{stated}"', allowed)
     return Binding(artifact.role, stated, "mismatched", path, why), finding

@@ -18,12 +18,31 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["MAX_TRIALS", "index_bytes", "paired_interval"]
+__all__ = ["MAX_TRIALS", "RESAMPLES", "claim_seed", "index_bytes", "paired_interval"]
 
 MAX_TRIALS = 256
+RESAMPLES = 2000
+"""Resamples of an interval."""
+
 _VALUE_BYTES = 5  # bytes of one difference
 _STEPS = (1 << 8 * _VALUE_BYTES) - 1
 _LANE = 6  # bytes of one resample's sum: 256 differences fit
+
+
+def claim_seed(baseline: Sequence[float], candidate: Sequence[float]) -> int:
+    """Seed that the figures of a claim give: nobody chooses it.
+
+    The first six bytes, as a big-endian number, of the SHA-256 of the baseline's column and then the candidate's, each
+    figure a little-endian binary64.
+
+    Parameters
+    ----------
+    baseline, candidate
+        The figures of the two arms that the claim compares, one a trial.
+    """
+    values = (*baseline, *candidate)
+    digest = hashlib.sha256(struct.pack(f"<{len(values)}d", *values)).digest()
+    return int.from_bytes(digest[:6], "big")
 
 
 @lru_cache(maxsize=8)

@@ -8,7 +8,8 @@ Columns of numbers are encoded one by one, so that their text holds nothing but 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -34,14 +35,8 @@ _DOUBTFUL = re.compile(rb"-0\.0[,\]]|[0-9]{16}\.0[,\]]|e[0-9]")
 # The same of an integer member, which leaves no trace in the layout. A text that looks like one costs time alone.
 _NEGATIVE_ZERO_INTEGER = re.compile(rb"-0(?![.0-9])")
 
-# Names of the numbers and of the columns of numbers, by class.
-_FIELDS: dict[type[Struct], tuple[tuple[str, ...], tuple[str, ...]]] = {
-    kind: (
-        tuple(name for name, (sort, _, _) in fields.items() if sort == "number"),
-        tuple(name for name, (sort, _, _) in fields.items() if sort == "numbers"),
-    )
-    for kind, fields in layout.SHAPE.items()
-}
+_Writer = Callable[[Any], Any]
+_Part = TypeVar("_Part", bound=Struct)
 
 
 class _Doubtful(Exception):  # noqa: N818  # a signal inside this module
@@ -61,49 +56,46 @@ def _text(values: list[float]) -> bytes:
     return text
 
 
-def _written(part: Any) -> Any:
-    """A struct whose own numbers and columns are texts."""
-    numbers, columns = _FIELDS[type(part)]
-    texts = {name: Raw(_text([getattr(part, name)])[1:-1]) for name in numbers}
-    for name in columns:
-        values = getattr(part, name)
-        if values is not None:
-            texts[name] = Raw(_text(values))
+def _written(part: _Part) -> _Part:
+    """A struct whose numbers, at any depth, are texts."""
+    texts = {}
+    for name, write in _WRITERS[type(part)]:
+        value = getattr(part, name)
+        if value is not None:
+            texts[name] = write(value)
     return replace(part, **texts) if texts else part
 
 
-def _written_arm(arm: layout.Arm) -> layout.Arm:
-    calibration = _written(arm.calibration)
-    table = b",".join(map(_text, arm.calibration.query_nmse))
-    written: layout.Arm = replace(
-        _written(arm),
-        calibration=replace(calibration, query_nmse=Raw(b"[" + table + b"]")),
-        summary=_written(arm.summary),
-        trials=_written(arm.trials),
-    )
-    return written
+def _written_rows(rows: list[Any]) -> list[Any]:
+    return list(map(_written, rows))
 
 
-def _written_record(record: layout.Record) -> layout.Record:
-    recipe, workload, measurements = record.recipe, record.workload, record.measurements
-    if recipe.dialect is not None:
-        recipe = replace(recipe, dialect=_written(recipe.dialect))
-    if workload.synthetic is not None:
-        workload = replace(workload, synthetic=_written(workload.synthetic))
-    if measurements is not None:
-        measurements = replace(
-            _written(measurements),
-            null_checks=list(map(_written, measurements.null_checks)),
-            arms=list(map(_written_arm, measurements.arms)),
-            storage=_written(measurements.storage),
-        )
-    return replace(
-        record,
-        recipe=_written(recipe),
-        workload=workload,
-        measurements=measurements,
-        claims=list(map(_written, record.claims)),
+_WRITE: dict[str, _Writer] = {
+    "number": lambda value: Raw(_text([value])[1:-1]),
+    "numbers": lambda values: Raw(_text(values)),
+    "table": lambda rows: Raw(b"[" + b",".join(map(_text, rows)) + b"]"),
+    "object": _written,
+    "rows": _written_rows,
+}
+
+
+def _holds_numbers(kind: type[Struct]) -> bool:
+    """Whether an object has a number at any depth."""
+    return any(
+        sort in ("number", "numbers", "table") or (inner is not None and _holds_numbers(inner))
+        for sort, inner, _ in layout.SHAPE[kind].values()
     )
+
+
+# How the members that hold numbers are written, by class: what the declaration says, and nothing by hand.
+_WRITERS: dict[type[Struct], tuple[tuple[str, _Writer], ...]] = {
+    kind: tuple(
+        (name, _WRITE[sort])
+        for name, (sort, inner, _) in fields.items()
+        if sort in _WRITE and (inner is None or _holds_numbers(inner))
+    )
+    for kind, fields in layout.SHAPE.items()
+}
 
 
 def _without_witness(sealed: bytes) -> bytes:
@@ -120,7 +112,7 @@ def canonical_v2_of_layout(record: layout.Record) -> bytes:
         The layout, read by the strict reader: every number in it is what its literal says.
     """
     try:
-        return _without_witness(_ENCODE_SORTED(_written_record(record)))
+        return _without_witness(_ENCODE_SORTED(_written(record)))
     except _Doubtful:
         return canonical_json(_members(record))
 
@@ -149,7 +141,7 @@ def canonical_of_plain(data: bytes, record: layout.Record) -> bytes | None:
     if b"\\" in data or _NEGATIVE_ZERO_INTEGER.search(data) or MAY_UNDERFLOW.search(data):
         return None
     try:
-        sealed = _ENCODE_SORTED(_written_record(record))
+        sealed = _ENCODE_SORTED(_written(record))
     except _Doubtful:
         return None
     return _without_witness(sealed) if data.count(b'"') == sealed.count(b'"') else None

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kvint2eval.codes import FINDINGS, REASONS, Outcome, Reason
+from kvint2eval.codes import REASONS, Outcome, Reason
 from kvint2eval.contract import V2
 from kvint2eval.contract.v2.canonical import canonical_of_plain
 from kvint2eval.contract.v2.reader import decode_v2
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from kvint2eval.contract.v2 import _decoder as layout
     from kvint2eval.pins.pins import Pins
     from kvint2eval.pins.root import Root
-    from kvint2eval.signing.trust import Trust
     from kvint2eval.verdict import Finding
 
 __all__ = ["BASIS", "judge_v2", "read_plain_v2", "subject_v2"]
@@ -67,24 +66,24 @@ BASIS = Basis(
 _DELEGATED_BY_NATURE = Reason.RUNTIME_DELEGATION_REQUIRED
 
 
-def read_plain_v2(data: bytes, pins: Pins | None, root: Root | None, trust: Trust | None) -> SubjectV2 | None:
+def read_plain_v2(data: bytes, pins: Pins | None, root: Root | None) -> SubjectV2 | None:
     """The v2 record of the bytes, or None where the strict reader has to look.
 
     Parameters
     ----------
-    data, pins, root, trust
+    data, pins, root
         As for `kvint2eval.adjudication.read_subject`.
     """
     record = decode_v2(data) if len(data) <= MAX_RECORD_BYTES else None
     if record is None or record.contract_version != V2:
         return None
     canonical = canonical_of_plain(data, record)
-    return None if canonical is None else SubjectV2(record, canonical, pins=pins, root=root, trust=trust)
+    return None if canonical is None else SubjectV2(record, canonical, pins=pins, root=root)
 
 
-def subject_v2(record: layout.Record, pins: Pins | None, root: Root | None, trust: Trust | None) -> SubjectV2:
+def subject_v2(record: layout.Record, pins: Pins | None, root: Root | None) -> SubjectV2:
     """Subject of a record that the strict reader read."""
-    return SubjectV2(record, pins=pins, root=root, trust=trust)
+    return SubjectV2(record, pins=pins, root=root)
 
 
 def judge_v2(subject: SubjectV2, data: bytes) -> Verdict:
@@ -97,11 +96,10 @@ def judge_v2(subject: SubjectV2, data: bytes) -> Verdict:
     data
         Its bytes, for the place of a finding.
     """
-    signers = None if subject.trust is None else subject.trust.signers
     for rule in RULES_V2:
         found = rule(subject)
         if found is not None:
-            reason = FINDINGS[found.code].reason
+            reason = found.code.reason
             is_sound = reason is _DELEGATED_BY_NATURE and subject.record.measurements is not None
             return Verdict(
                 REASONS[reason].outcome,
@@ -113,7 +111,6 @@ def judge_v2(subject: SubjectV2, data: bytes) -> Verdict:
                 contract="v2",
                 claims=subject.claims,
                 basis=BASIS if is_sound else None,
-                signers=signers,
             )
     # 18. "otherwise"
     return Verdict(
@@ -125,7 +122,6 @@ def judge_v2(subject: SubjectV2, data: bytes) -> Verdict:
         contract="v2",
         claims=subject.claims,
         basis=BASIS,
-        signers=signers,
     )
 
 

@@ -379,9 +379,9 @@ class Claim(_Closed):
     level: Number
     """Level of the interval: 0.9, 0.95 or 0.99."""
     resamples: UInt
-    """Resamples of the trials."""
+    """Resamples of the trials: 2000."""
     seed: UInt
-    """Seed of the index stream."""
+    """Seed of the index stream, as the figures give it."""
 
 
 class Record(_Closed):

@@ -10,7 +10,14 @@ from typing import Any, cast
 
 import msgspec
 
-from kvint2eval.contract.shape import ShapeFault
+from kvint2eval.contract.shape import (
+    FRACTION_IN_INTEGER,
+    INTEGER_OUT_OF_RANGE,
+    MISSING_MEMBER,
+    UNKNOWN_MEMBER,
+    WRONG_TYPE,
+    ShapeFault,
+)
 from kvint2eval.contract.v2 import _decoder as layout
 from kvint2eval.strict_json.describe import describe
 
@@ -61,19 +68,19 @@ def read_v2(members: dict[str, Any]) -> layout.Record:
 
 def _object(kind: type[Any], members: Any, pointer: str) -> Any:
     if type(members) is not dict:
-        raise ShapeFault("wrong-type", pointer, describe(members), "an object")
+        raise ShapeFault(WRONG_TYPE, pointer, describe(members), "an object")
     fields = layout.SHAPE[kind]
     values = {}
     for name, value in members.items():
         field = fields.get(name)
         if field is None:
             at = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
-            raise ShapeFault("unknown-member", at, f"member {describe(name)}", f"one of {', '.join(fields)}")
+            raise ShapeFault(UNKNOWN_MEMBER, at, f"member {describe(name)}", f"one of {', '.join(fields)}")
         values[name] = _nullable(*field, value, f"{pointer}/{name}")
     for name, (sort, _, is_nullable) in fields.items():
         if name not in values:
             allowed = _ALLOWED[sort] + (" or null" if is_nullable else "")
-            raise ShapeFault("missing-member", f"{pointer}/{name}", "nothing: the member is missing", allowed)
+            raise ShapeFault(MISSING_MEMBER, f"{pointer}/{name}", "nothing: the member is missing", allowed)
     return kind(**values)
 
 
@@ -83,7 +90,7 @@ def _nullable(sort: str, inner: type[Any] | None, is_nullable: bool, value: Any,
     try:
         return _value(sort, inner, value, at)
     except ShapeFault as fault:
-        if is_nullable and fault.pointer == at and fault.code == "wrong-type":
+        if is_nullable and fault.pointer == at and fault.code == WRONG_TYPE:
             raise ShapeFault(fault.code, at, fault.found, f"{fault.allowed} or null") from fault
         raise
 
@@ -95,7 +102,7 @@ def _value(sort: str, inner: type[Any] | None, value: Any, at: str) -> Any:
     if sort == "object":
         return _object(cast("type[Any]", inner), value, at)
     if type(value) is not list:
-        raise ShapeFault("wrong-type", at, describe(value), _ALLOWED[sort])
+        raise ShapeFault(WRONG_TYPE, at, describe(value), _ALLOWED[sort])
     element = _ELEMENTS[sort]
     # Whole columns are of one type as a rule; an integer literal in a column of numbers takes the other way.
     if element in _SCALARS and set(map(type, value)) <= {_SCALARS[element]}:
@@ -113,13 +120,13 @@ def _scalar(sort: str, value: Any, at: str) -> Any:
             raise _out_of_range(value, at, -MAX_SAFE_INTEGER)
         return float(value)
     if sort == "uint" and type(value) is float:
-        raise ShapeFault("fraction-in-integer", at, describe(value), "an integer, written as plain digits")
-    raise ShapeFault("wrong-type", at, describe(value), _ALLOWED[sort])
+        raise ShapeFault(FRACTION_IN_INTEGER, at, describe(value), "an integer, written as plain digits")
+    raise ShapeFault(WRONG_TYPE, at, describe(value), _ALLOWED[sort])
 
 
 def _out_of_range(value: int, at: str, least: int) -> ShapeFault:
     allowed = f"an integer from {least} to {MAX_SAFE_INTEGER}; larger ones are not exact in every reader"
-    return ShapeFault("integer-out-of-range", at, describe(value), allowed)
+    return ShapeFault(INTEGER_OUT_OF_RANGE, at, describe(value), allowed)
 
 
 _SCALARS: dict[str, type[Any]] = {"string": str, "uint": int, "number": float, "boolean": bool}

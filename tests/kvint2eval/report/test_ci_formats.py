@@ -53,7 +53,7 @@ def junit_schema():
 
 def verdict_of(text, outcome=Outcome.UNSUPPORTED, code="wrong-type"):
     reason = Reason.MODELED_NOT_OBSERVED if outcome is Outcome.DELEGATE else Reason.MALFORMED_RECORD
-    return Verdict(outcome, reason, Finding(code, f"/{text}", text, text, 3, 4))
+    return Verdict(outcome, reason, Finding(FINDINGS[code], f"/{text}", text, text, 3, 4))
 
 
 @pytest.mark.shared

@@ -16,7 +16,7 @@ from producer.record.reading import parse_record
 from producer.record.rederive_remade import REMADE_TOLERANCE, require_remade, trained_arms
 from producer.record.rederive_trace import rederive_traces
 from producer.record.v2 import claim_json, summary_json
-from producer.record.v2_trace import CLAIM_SEED, build_trace_record, trace_record_text
+from producer.record.v2_trace import build_trace_record, trace_record_text
 from producer.trace.files import write_arrays, write_manifest
 from producer.transform.centring import key_mean
 from producer.transform.dense import DenseRotation, build_quarot
@@ -84,7 +84,9 @@ def random_arm(seed, traces, sha256="2" * 64):
 
 
 def made_record(traces, arms, given):
-    compared = TraceProtocol(arms=arms, dialect="affine-midpoint", clip_grid=GRID, center_keys=True)
+    compared = TraceProtocol(
+        arms=arms, dialect="affine-midpoint", clip_grid=GRID, center_keys=True, sink=16, recent=64
+    )
     fitted = {"learned": given.layers} if "learned" in arms else {}
     (found,) = compare_arms(compared, *traces, [0], processes=1, progress=silent, fitted=fitted)
     record = build_trace_record(compared, found, *traces, dict.fromkeys(fitted, "1" * 64))
@@ -229,7 +231,7 @@ def test_a_trained_arm_cannot_claim_what_it_likes(again, led):
         arm["trials"]["nmse"] = [one / (other + 1e-30) for one, other in pair]
         arm["summary"] = summary_json(arm["trials"]["nmse"], arm["trials"]["decode_us"])
         pair = baseline["trials"]["nmse"], arm["trials"]["nmse"]
-        record["claims"] = [claim_json(("identity", "learned"), pair, CLAIM_SEED)]
+        record["claims"] = [claim_json(("identity", "learned"), pair)]
 
     changed = resealed(led, boast)
     assert adjudicate(trace_record_text(changed).encode()).outcome == "delegate"
@@ -352,7 +354,7 @@ def _all_less(record):
     ]
     arms["identity"]["summary"] = summary_json(trials["nmse"], trials["decode_us"])
     pair = trials["nmse"], arms[measured["selected"]]["trials"]["nmse"]
-    record["claims"] = [claim_json(("identity", measured["selected"]), pair, CLAIM_SEED)]
+    record["claims"] = [claim_json(("identity", measured["selected"]), pair)]
 
 
 def test_the_command_takes_what_was_made_again(tmp_path, capsys):
@@ -365,7 +367,8 @@ def test_the_command_takes_what_was_made_again(tmp_path, capsys):
     records = tmp_path / "records.jsonl"
     asked = ["--trace", str(folders[1]), "--fitted", str(own)]
     grid = ["--dialect", "affine-midpoint", "--centred", "--grid", "1,0.9,0.8,0.7,0.6,0.5,0.4"]
-    assert main(["compare", *traced, *asked, *grid, "--arm", "oscar", "-o", str(records)]) == 0
+    windows = ["--sink", "16", "--recent", "64"]
+    assert main(["compare", *traced, *asked, *grid, *windows, "--arm", "oscar", "-o", str(records)]) == 0
     for seed, folder in enumerate(folders):
         _rewrite(folder, seed)
     own.unlink()

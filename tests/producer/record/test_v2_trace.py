@@ -42,6 +42,8 @@ def silent(_done, _total, _what):
 
 def protocol(dialect="affine-midpoint", **changes):
     fields = {"arms": ARMS, "dialect": dialect, "clip_grid": GRID, "center_keys": True}
+    # Of 400 tokens most are quantized, or the record is refused.
+    fields |= {"sink": 16, "recent": 64}
     return TraceProtocol(**{**fields, **changes})
 
 
@@ -195,7 +197,7 @@ def test_a_null_check_sees_queries_that_do_not_follow_their_keys():
                 "clip_grid": (1.0, *GRID[1:], 0.4, 0.3, 0.2),
             },
         ),
-        ("oscar-prefill", {"group_size": 16, "sink": 0, "window_dtype": "float32"}),
+        ("oscar-prefill-bfloat16", {"group_size": 16, "sink": 0, "recent": 32, "window_dtype": "float32"}),
         ("oscar-flush", {}),
         ("lloyd-max", {"clip_grid": (1.0,)}),
         ("quarot-head-wise", {}),
@@ -241,7 +243,7 @@ def test_a_record_claims_what_its_trials_show_and_no_more(traces, records, tmp_p
 
 
 def test_a_clip_at_the_end_of_its_grid_is_refused(traces):
-    (record,) = run(traces, protocol(clip_grid=(1.0, 0.95, 0.9)))
+    (record,) = run(traces, protocol(clip_grid=(1.0, 0.95, 0.9, 0.85)))
     assert adjudicate(trace_record_text(record).encode()).finding.code == "clip-at-grid-end"
 
 
@@ -300,7 +302,8 @@ def test_traces_that_do_not_fit_are_refused(traces, tmp_path):
         "arm 'best' is not allowed: one of identity", *traces, compared=protocol(arms=("identity", "best"))
     )
     short = made.memory_trace(tmp_path / "short", 0, tokens=383)
-    refused("sequence of 383 tokens of 'short-0.txt' is not allowed: 384 at least", calibration, short)
+    least = "sequence of 383 tokens of 'short-0.txt' is not allowed: 384 at least"
+    refused(least, calibration, short, compared=protocol(sink=64, recent=256))
     info = dataclasses.replace(made.INFO, weights_sha256="ef" * 32)
     refused(
         "is of another model: 'made' differs from 'made' in weights",
@@ -419,7 +422,19 @@ def folders(tmp_path_factory):
 
 def arguments(folders, *others):
     base = ["--calibration", str(folders[0]), "--trace", str(folders[1]), "--dialect", "affine-midpoint"]
-    return ["compare", *base, "--arm", "quarot", "--processes", "1", *others]
+    return [
+        "compare",
+        *base,
+        "--arm",
+        "quarot",
+        "--processes",
+        "1",
+        "--sink",
+        "16",
+        "--recent",
+        "64",
+        *others,
+    ]
 
 
 def test_the_commands_make_judge_and_repeat_records(folders, tmp_path, capsys):
@@ -492,7 +507,7 @@ def test_a_fitted_file_is_an_arm(folders, tmp_path, capsys):
 
 def test_an_unsound_record_is_written_and_said(folders, tmp_path, capsys):
     path = tmp_path / "records.jsonl"
-    assert main(arguments(folders, "--grid", "1,0.99,0.98", "--layer", "0", "-o", str(path))) == 1
+    assert main(arguments(folders, "--grid", "1,0.97,0.94,0.85", "--layer", "0", "-o", str(path))) == 1
     assert "unsupported: clip-at-grid-end" in capsys.readouterr().out
     assert len(path.read_text().splitlines()) == 1
 

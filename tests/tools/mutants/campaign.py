@@ -17,9 +17,6 @@ from kvint2eval.verdict import Verdict
 ROOT = Path(__file__).resolve().parents[3]
 TESTDATA = ROOT / "testdata"
 
-#: Judged with a policy, which the manifest's records have none of; the tests of policies turn it off.
-ELSEWHERE = frozenset({"check_producer_allowed"})
-
 
 class Case(NamedTuple):
     """A record of the manifest that a rule refuses or delegates."""
@@ -113,8 +110,6 @@ def survivors() -> list[str]:
     """Rules whose absence too few records notice: what `make mutants` fails for."""
     faults = []
     for row in rows():
-        if row.rule in ELSEWHERE:
-            continue
         delegates = any(
             FINDINGS[code].reason.startswith(("KVINT2_MODELED", "KVINT2_RUNTIME")) for code in row.codes
         )
@@ -147,7 +142,7 @@ depend on a rule alone. A delegating rule counts every record that it decides.
 def page() -> bytes:
     """docs/reference/mutants-v2.md."""
     lines = [
-        f"| {row.step} | `{row.rule}` | {', '.join(f'`{code}`' for code in row.codes) or '(with a policy)'} "
+        f"| {row.step} | `{row.rule}` | {', '.join(f'`{code}`' for code in row.codes)} "
         f"| {len(row.cases)} | {len(row.sole)} |"
         for row in rows()
     ]

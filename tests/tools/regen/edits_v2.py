@@ -7,7 +7,17 @@ consistent as far as the witness goes.
 
 from typing import Any
 
-from tests.tools.regen.vector_v2 import GRID, claim, nmse, storage, summarized, vector
+from tests.tools.regen.vector_v2 import (
+    CALIBRATION_SEQUENCES,
+    EVALUATION_SEQUENCES,
+    GRID,
+    claim,
+    nmse,
+    storage,
+    summarized,
+    traced,
+    vector,
+)
 
 Record = dict[str, Any]
 
@@ -19,7 +29,7 @@ def reclaimed(record: Record) -> Record:
     """A record with the claims that its trials give, and their summaries."""
     for arm in record["measurements"]["arms"]:
         summarized(arm)
-    record["claims"] = [claim(record, one["metric"], seed=one["seed"]) for one in record["claims"]]
+    record["claims"] = [claim(record, one["metric"]) for one in record["claims"]]
     return record
 
 
@@ -37,11 +47,12 @@ def _bits_4(record: Record) -> Record:
     return record
 
 
-def _scaled(factor: float):
-    """All errors so many times as large."""
+def _scaled(factor: float, *arms: int, kept: slice = slice(None)):
+    """All errors of some arms so many times as large, and some of the claims."""
 
     def change(record: Record) -> Record:
-        for arm in range(3):
+        record["claims"] = record["claims"][kept]
+        for arm in arms:
             trials = _trials(record, arm)
             for name in ("numerator", "key_part", "value_part", "cross_part"):
                 trials[name] = [factor * value for value in trials[name]]
@@ -49,6 +60,159 @@ def _scaled(factor: float):
                 nmse(*pair) for pair in zip(trials["numerator"], trials["denominator"], strict=True)
             ]
         return reclaimed(record)
+
+    return change
+
+
+def _crossed(arm: int, key: float, value: float):
+    """Parts of a trial that add up to its numerator, as shares of it: the cross part is what is left."""
+
+    def change(record: Record) -> Record:
+        columns = _trials(record, arm)
+        whole = columns["numerator"][0]
+        columns["key_part"][0], columns["value_part"][0] = key * whole, value * whole
+        columns["cross_part"][0] = whole - key * whole - value * whole
+        return record
+
+    return change
+
+
+def _shrunk(factor: float, trials: range):
+    """Trials whose figures are so many times as large: their quotients stay."""
+
+    def change(record: Record) -> Record:
+        for arm in range(3):
+            columns = _trials(record, arm)
+            for index in trials:
+                for name in ("numerator", "denominator", "key_part", "value_part", "cross_part"):
+                    columns[name][index] *= factor
+                columns["nmse"][index] = nmse(columns["numerator"][index], columns["denominator"][index])
+        return reclaimed(record)
+
+    return change
+
+
+def _copied(factor: float):
+    """The last trial as the one before it, with figures so many times as large."""
+
+    def change(record: Record) -> Record:
+        for arm in range(3):
+            columns = _trials(record, arm)
+            for name in ("numerator", "denominator", "key_part", "value_part", "cross_part"):
+                columns[name][7] = columns[name][6] * factor
+            columns["nmse"][7] = nmse(columns["numerator"][7], columns["denominator"][7])
+        return reclaimed(record)
+
+    return change
+
+
+def _windows(recent: int, dtype: str = "bfloat16"):
+    """Other windows, stored as such."""
+
+    def change(record: Record) -> Record:
+        record["recipe"] |= {"recent_tokens": recent, "window_dtype": dtype}
+        stored = storage(1024, 4, 128, sinks=64 + recent)
+        stored["window_bytes"] *= 1 if dtype == "bfloat16" else 2
+        return _measured(record, stored)
+
+    return change
+
+
+def _measured(record: Record, stored: dict[str, Any]) -> Record:
+    total = stored["codes_bytes"] + stored["metadata_bytes"] + stored["window_bytes"]
+    stored["bits_per_element"] = 8 * total / (2 * 1024 * 4 * 128)
+    record["measurements"]["storage"] = stored
+    return record
+
+
+def _groups(size: int, recent: int):
+    """Smaller groups, stored as such, without sinks."""
+
+    def change(record: Record) -> Record:
+        record["recipe"] |= {"group_size": size, "sink_tokens": 0, "recent_tokens": recent}
+        stored = storage(1024, 4, 128, sinks=recent)
+        stored["metadata_bytes"] *= 128 // size
+        return _measured(record, stored)
+
+    return change
+
+
+def _calibrated_on_trials(*arms: int):
+    """The first calibration query is the trial with the least error."""
+
+    def change(record: Record) -> Record:
+        for arm in arms:
+            search = record["measurements"]["arms"][arm]["calibration"]
+            row = search["objective"].index(min(search["objective"]))
+            search["query_nmse"][row][0] = min(_trials(record, arm)["nmse"])
+            search["objective"][row] = sum(search["query_nmse"][row]) / len(search["query_nmse"][row])
+        return record
+
+    return change
+
+
+def _preferred(factor: float):
+    """A baseline whose calibration errors are so many times as large."""
+
+    def change(record: Record) -> Record:
+        search = record["measurements"]["arms"][0]["calibration"]
+        search["query_nmse"] = [[factor * value for value in row] for row in search["query_nmse"]]
+        search["objective"] = [sum(row) / len(row) for row in search["query_nmse"]]
+        return record
+
+    return change
+
+
+def _sequences(evaluation: list[str], calibration: list[str]):
+    """A record of a trace with these ids."""
+
+    def change(record: Record) -> Record:
+        return traced(record, evaluation, calibration)
+
+    return change
+
+
+def _both_origins(record: Record) -> Record:
+    synthetic = record["workload"]["synthetic"]
+    record = traced(record, EVALUATION_SEQUENCES)
+    record["workload"]["synthetic"] = synthetic
+    return record
+
+
+def _twice(**members: Any):
+    """The first claim once more, with another interval."""
+
+    def change(record: Record) -> Record:
+        record["claims"].append(claim(record, **members))
+        return record
+
+    return change
+
+
+def _carried(count: int, few: int):
+    """Times that are shorter in a few trials by much, and longer in the others."""
+
+    def change(_: Record) -> Record:
+        record = vector(count)
+        first, second = _trials(record, 0)["decode_us"], _trials(record, 1)["decode_us"]
+        for index in range(count):
+            first[index] = 40.0 + index / 100
+            second[index] = first[index] + (0.01 if index >= few else -9.0)
+        for arm in record["measurements"]["arms"]:
+            summarized(arm)
+        record["claims"] = [claim(record, "decode_us", level=0.9)]
+        return record
+
+    return change
+
+
+def _timed(**members: Any):
+    """A claim of speed alone, timed otherwise."""
+
+    def change(record: Record) -> Record:
+        record["protocol"] |= members
+        record["claims"] = record["claims"][1:]
+        return record
 
     return change
 
@@ -64,6 +228,7 @@ def _grid(ratios: list[float], kept: slice = slice(None)):
             search["clip_ratio"] = ratios
             search["objective"] = search["objective"][kept]
             search["query_nmse"] = search["query_nmse"][kept]
+            arm["clip_ratio"] = ratios[search["objective"].index(min(search["objective"]))]
         return record
 
     return change
@@ -360,13 +525,7 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
     (
         "workload-origin",
         "both",
-        [
-            (
-                "/workload/trace",
-                {"manifest_sha256": "1" * 64, "model_id": "m", "revision": "r", "weights_sha256": "2" * 64}
-                | {"layer": 0, "head": 0, "captured_by": "x"},
-            )
-        ],
+        _both_origins,
         "a trace beside the slice",
         True,
     ),
@@ -381,6 +540,14 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
     ("artifact-path", "up", [("/artifacts/0/path", "../pinned.txt")], "a path that leads up", True),
     ("artifact-path", "absolute", [("/artifacts/0/path", "/etc/passwd")], "an absolute path", True),
     ("artifact-path", "drive", [("/artifacts/0/path", "C:/pinned.txt")], "a drive letter", True),
+    ("kernel-as-text", "kernel", [("/artifacts/2/text", True)], "a kernel hashed as text", True),
+    (
+        "kernel-as-text",
+        "weights",
+        [("/artifacts", lambda rows: [*rows, _NOTES | {"role": "weights", "text": True}])],
+        "weights hashed as text",
+        True,
+    ),
     ("artifact-missing", "kernel", _dropped("artifacts"), "a CUDA record without kernel", True),
     ("artifact-missing", "paper", [("/artifacts/1/role", "weights")], "no paper", True),
     ("unknown-evidence", "estimated", [("/evidence", "estimated")], "evidence estimated", True),
@@ -398,8 +565,10 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
     ("clip-grid-size", "two-ratios", _grid(GRID[:2], slice(2)), "a grid that has no inside", False),
     ("clip-grid-size", "nine", [("/recipe/clip_grid_size", 9)], "nine declared, five there", True),
     ("too-few-rotations", "one", _one_rotation, "a baseline alone", False),
-    ("clip-ratio", "above-one", _grid([1.2, *GRID[1:]]), "a ratio of 1.2", True),
+    ("clip-ratio", "above-one", _grid([1.1, *GRID[1:]]), "a ratio of 1.1", True),
     ("clip-grid-order", "swapped", _grid([0.9, 1.0, 0.8, 0.7, 0.6]), "0.9 before 1", True),
+    ("clip-grid-span", "narrow", _grid([0.8 - 1e-7 * step for step in range(5)]), "ratios 1e-7 apart", True),
+    ("clip-grid-span", "coarse", _grid([1.0, 0.9, 0.8, 0.7, 0.3]), "a step of 0.4", True),
     (
         "search-grid",
         "other",
@@ -442,11 +611,52 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
     ("arms-equal", "baseline", _same_errors(0, 2), "the baseline under another name", True),
     ("arms-denominators", "arm", _denominator(2, slice(None)), "an arm with a reference of its own", True),
     ("arms-denominators", "trial", _denominator(0, slice(3, 4)), "one trial of the baseline", True),
+    ("trials-equal", "ulp", _copied(1 + 2**-50), "a copy whose figures differ by a few roundings", True),
+    ("trials-equal", "factor", _copied(1.5), "a copy with figures 1.5 times as large", True),
+    (
+        "query-id",
+        "plain",
+        _sequences([f"e{i}" for i in range(8)], ["c0", "c1", "c2"]),
+        "ids without tokens",
+        True,
+    ),
+    (
+        "query-id",
+        "tokens",
+        _sequences([f"t{i}@0+512/last64" for i in range(8)], CALIBRATION_SEQUENCES),
+        "sequences of 512 tokens in a cache of 1024",
+        True,
+    ),
+    (
+        "query-id",
+        "last",
+        _sequences([f"t{i}@0+1024/last0" for i in range(8)], CALIBRATION_SEQUENCES),
+        "no query at all",
+        True,
+    ),
+    (
+        "windows-overlap",
+        "shifted",
+        _sequences([f"t@{i}+1024/last64" for i in range(8)], CALIBRATION_SEQUENCES),
+        "windows of one text, one token apart",
+        True,
+    ),
+    (
+        "windows-overlap",
+        "calibration",
+        _sequences(EVALUATION_SEQUENCES, ["t0@1000+1024/last64", "c1@0+1024/last64", "c2@0+1024/last64"]),
+        "a calibration sequence that begins inside an evaluation sequence",
+        True,
+    ),
+    ("trial-cross", "positive", _crossed(1, 0.125, 0.125), "a cross part of three times its bound", True),
+    ("trial-cross", "negative", _crossed(2, 3.0, 0.01), "a negative cross part beyond its bound", True),
+    ("denominator-negligible", "one", _shrunk(1e-3, range(1)), "one reference of a thousandth", True),
+    ("denominator-negligible", "three", _shrunk(1e-11, range(3)), "three references of almost 0", True),
     ("figure-out-of-range", "negative-part", _negative_part, "a negative key part", True),
     ("figure-out-of-range", "no-time", _column(2, "decode_us", 0, 0.0), "a decode time of 0", True),
     ("trial-nmse", "rounded", _column(2, "nmse", 0, lambda value: round(value, 9)), "nine digits", True),
     ("trial-nmse", "halved", _column(1, "nmse", 3, lambda value: value / 2), "half the error", True),
-    ("trial-split", "key-left-out", _split(2, key_part=lambda _: 0.0), "no key part", True),
+    ("trial-split", "key-left-out", _split(2, key_part=lambda part: part / 2), "half the key part", True),
     (
         "trial-split",
         "sign",
@@ -502,6 +712,10 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
     ("output-unchanged", "all", _unread(1, slice(None)), "an arm that reads the unquantized cache", True),
     ("nothing-quantized", "recent", _all_recent, "a recent window as long as the cache", True),
     ("nothing-quantized", "short", _short_cache, "a cache as long as its windows", True),
+    ("too-few-quantized", "windows", _windows(600), "664 of 1024 tokens in windows", True),
+    ("too-few-quantized", "float32", _windows(256, "float32"), "windows in float32: 11.5 bits", True),
+    ("calibration-is-evaluation", "one-arm", _calibrated_on_trials(2), "one query of one arm", True),
+    ("calibration-is-evaluation", "all-arms", _calibrated_on_trials(0, 1, 2), "one query of every arm", True),
     ("selection-reads", "both", [("/protocol/selection_reads", "both")], "read both", True),
     (
         "selection-reads",
@@ -531,7 +745,21 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
         "3",
         True,
     ),
-    ("too-many-claims", "17", lambda r: r | {"claims": r["claims"][:1] * 17}, "17 claims", True),
+    ("metadata-heavy", "8", _groups(8, 64), "groups of 8: 6 bits for a code of 2", True),
+    ("metadata-heavy", "8-windows", _groups(8, 128), "groups of 8 beside a window of 128 tokens", True),
+    ("claim-repeated", "same", _twice(), "one claim, word for word", True),
+    ("claim-seed", "tried", _claims(seed=8), "a seed that was tried", True),
+    ("claim-seed", "run", _claims(metric="output_nmse", seed=6260), "the seed of the run", True),
+    ("claim-repeated", "level", _twice(metric="decode_us", level=0.9), "one claim at two levels", True),
+    ("baseline-loses-to-zero", "twice", _scaled(2.0, 0), "a baseline at 1.5", True),
+    ("baseline-loses-to-zero", "far", _scaled(53.0, 0), "a baseline at 40", True),
+    ("baseline-preferred", "third", _preferred(0.3), "a baseline that calibration prefers", True),
+    ("baseline-preferred", "tenth", _preferred(0.1), "a baseline that calibration prefers by far", True),
+    ("claim-against-median", "three-of-eight", _carried(8, 3), "slower in five trials of eight", True),
+    ("claim-against-median", "seven-of-sixteen", _carried(16, 7), "slower in nine trials of sixteen", True),
+    ("claim-clock", "warmup", _timed(warmup=0), "no warm-up", True),
+    ("claim-clock", "host", _timed(clock="host"), "a host clock on CUDA", True),
+    ("too-many-claims", "17", lambda r: r | {"claims": r["claims"][:1] * 17}, "17 claims", False),
     ("claim-arm", "candidate", _claims(candidate="r2"), "about an arm that was not selected", True),
     ("claim-arm", "baseline", _claims(baseline="r2"), "against another arm than the baseline", True),
     ("claim-kind", "metric", [("/claims/0/metric", "accuracy")], "another metric", False),
@@ -543,8 +771,14 @@ EDITS: tuple[tuple[str, str, Any, str, bool], ...] = (
     ("claim-value", "sign", [("/claims/1/value", lambda value: -value)], "the other direction", True),
     ("claim-interval", "seed", _other_seed, "the lower end of another seed", True),
     ("claim-interval", "high", [("/claims/1/high", lambda value: 1.01 * value)], "a higher upper end", True),
-    ("winner-loses-to-zero", "published", _scaled(6.3), "1.96 against 16", True),
-    ("winner-loses-to-zero", "just", _scaled(3.5), "barely above 1", True),
+    (
+        "winner-loses-to-zero",
+        "published",
+        _scaled(6.3, 1, 2, kept=slice(1, None)),
+        "a claim of speed by an arm at 1.96",
+        True,
+    ),
+    ("winner-loses-to-zero", "just", _scaled(3.5, 1, 2, kept=slice(1, None)), "barely above 1", True),
     ("claim-too-few-trials", "five", _few_trials(5, 0.95), "five trials for level 0.95", True),
     ("claim-too-few-trials", "seven", _few_trials(7, 0.99), "seven trials for level 0.99", True),
     ("claim-no-effect", "noise", _noisy_times, "times that differ by noise alone", True),

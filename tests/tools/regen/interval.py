@@ -2,6 +2,8 @@
 
 import hashlib
 import math
+import sys
+from array import array
 from itertools import count, islice
 
 
@@ -13,6 +15,14 @@ def indices(seed: int, trials: int):
         for byte in stream.digest(length)[-4096:]:
             if byte < limit:
                 yield byte % trials
+
+
+def seed_of(baseline: list[float], candidate: list[float]) -> int:
+    """Seed of an interval: 48 bits of the digest of both columns."""
+    columns = array("d", baseline) + array("d", candidate)
+    if sys.byteorder == "big":
+        columns.byteswap()
+    return int(hashlib.sha256(columns.tobytes()).hexdigest()[:12], 16)
 
 
 def percentile(differences: list[float], level: float, resamples: int, seed: int) -> tuple[float, float]:

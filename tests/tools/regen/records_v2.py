@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kvint2eval.codes import FINDINGS, REASONS
 from tests.tools.regen import dialects_v2
 from tests.tools.regen.edits_v2 import EDITS
-from tests.tools.regen.vector_v2 import claim, sealed, summarized, vector
+from tests.tools.regen.vector_v2 import EVALUATION_SEQUENCES, claim, sealed, summarized, traced, vector
 
 FOLDER = "testdata/records/v2"
 TWIN = "supported/vector.json"
@@ -81,9 +81,9 @@ def _supported() -> Iterator[tuple[str, dict[str, Any], str]]:
     base = vector()
     yield "vector", base, "a test vector, not a run: three arms, eight trials"
     yield "no-claims", sealed(base | {"claims": []}), "the same, claiming nothing"
-    cpu = edited(base, ("/claims/1/seed", 8))
-    cpu["claims"][1] = claim(cpu, "decode_us", seed=8, level=0.99, resamples=200)
-    yield "other-interval", sealed(cpu), "another level, seed and number of resamples"
+    other = copy.deepcopy(base)
+    other["claims"][1] = claim(other, "decode_us", level=0.99)
+    yield "other-interval", sealed(other), "another level"
     refused = copy.deepcopy(base)
     baseline, selected = refused["measurements"]["arms"][:2]
     for index, value in enumerate((41.0, 42.0, 40.5, 43.0, 41.5, 42.5, 40.0, 44.0)):
@@ -97,19 +97,13 @@ def _supported() -> Iterator[tuple[str, dict[str, Any], str]]:
         sealed(refused),
         "a claim of speed that its times do not show; the other one stands",
     )
-    trace = {
-        "manifest_sha256": "1" * 64,
-        "model_id": "test vector, not a model",
-        "revision": "none",
-        "weights_sha256": "2" * 64,
-        "layer": 3,
-        "head": 0,
-        "captured_by": "nobody: a test vector",
-    }
+    trace = sealed(traced(copy.deepcopy(base), EVALUATION_SEQUENCES))
+    yield "trace", trace, "a trace instead of a synthetic slice"
+    windows = [f"t@{1024 * index}+1024/last64" for index in range(8)]
     yield (
-        "trace",
-        edited(base, ("/workload/synthetic", None), ("/workload/trace", trace)),
-        "a trace instead of a synthetic slice",
+        "trace-windows",
+        sealed(traced(copy.deepcopy(base), windows)),
+        "windows of one text that share no token",
     )
     unknown = [(f"/environment/{name}", None) for name in ("driver", "cupy", "cuda", "gpu_memory_bytes")]
     yield "unknown-environment", edited(base, *unknown), "an environment that could not be read in part"

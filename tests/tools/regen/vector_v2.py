@@ -17,7 +17,7 @@ from tests.tools.regen import interval
 NOBODY = "test vector, not a run"
 GRID = [1.0, 0.9, 0.8, 0.7, 0.6]
 # Error of an arm at the best clip, and how many times as large it is at each ratio of the grid.
-LEVELS = {"r0": (2.5, [1.6, 1.3, 1.1, 1.0, 1.2]), "r1": (0.31, [1.4, 1.15, 1.0, 1.05, 1.3])}
+LEVELS = {"r0": (0.75, [1.6, 1.3, 1.1, 1.0, 1.2]), "r1": (0.31, [1.4, 1.15, 1.0, 1.05, 1.3])}
 LEVELS["r2"] = (0.36, [1.5, 1.2, 1.02, 1.0, 1.25])
 
 
@@ -77,7 +77,7 @@ def _trials(generator: random.Random, level: float, denominators: list[float]) -
     head = {"query": [f"e{index}" for index in range(len(denominators))]}
     head["nmse"] = [nmse(*pair) for pair in zip(numerators, denominators, strict=True)]
     head |= {"numerator": numerators, "denominator": denominators}
-    times = [round(generator.uniform(40, 44) + 3 * level, 3) for _ in denominators]
+    times = [round(generator.uniform(40, 44) + 10 * level, 3) for _ in denominators]
     return head | columns | {"decode_us": times}
 
 
@@ -112,13 +112,15 @@ def claim(record: dict[str, Any], metric: str = "output_nmse", **members: Any) -
         "high": 0.0,
         "method": "paired-percentile-bootstrap",
         "level": 0.95,
-        "resamples": 1000,
-        "seed": 7,
+        "resamples": 2000,
+        "seed": None,
     } | members
     arms = {arm["rotation"]: arm["trials"] for arm in record["measurements"]["arms"]}
     column = {"output_nmse": "nmse", "decode_us": "decode_us"}[metric]
-    pairs = zip(arms[made["baseline"]][column], arms[made["candidate"]][column], strict=True)
-    differences = [one - other for one, other in pairs]
+    columns = arms[made["baseline"]][column], arms[made["candidate"]][column]
+    differences = [one - other for one, other in zip(*columns, strict=True)]
+    if made["seed"] is None:
+        made["seed"] = interval.seed_of(*columns)
     low, high = interval.percentile(differences, made["level"], made["resamples"], made["seed"])
     return made | {"value": math.fsum(differences) / len(differences), "low": low, "high": high}
 
@@ -208,6 +210,30 @@ def vector(trials: int = 8, queries: int = 3, *, claims: bool = True, seed: int 
         record["claims"] = [claim(record), claim(record, "decode_us")]
         # Read again, so that no two members are one list.
     return sealed(json.loads(json.dumps(record)))
+
+
+TRACE = {
+    "manifest_sha256": "1" * 64,
+    "model_id": "test vector, not a model",
+    "revision": "none",
+    "weights_sha256": "2" * 64,
+    "layer": 3,
+    "head": 0,
+    "captured_by": "nobody: a test vector",
+}
+EVALUATION_SEQUENCES = [f"t{index}@0+1024/last64" for index in range(8)]
+CALIBRATION_SEQUENCES = [f"c{index}@0+1024/last64" for index in range(3)]
+
+
+def traced(
+    record: dict[str, Any], evaluation: list[str], calibration: list[str] = CALIBRATION_SEQUENCES
+) -> dict[str, Any]:
+    """A record as one of a trace, with other ids of its sequences."""
+    record["workload"] |= {"synthetic": None, "trace": dict(TRACE)}
+    record["protocol"] |= {"evaluation_queries": evaluation, "calibration_queries": calibration}
+    for arm in record["measurements"]["arms"]:
+        arm["trials"]["query"] = evaluation
+    return record
 
 
 PINNED_DIGEST = _digest("A stand-in for a pinned file: its text is hashed in LF form.\n")

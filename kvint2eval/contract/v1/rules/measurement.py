@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.contract.v1 import _decoder as layout
 from kvint2eval.contract.v1.rules.subject import Rule, Subject, finding
 from kvint2eval.verdict import Finding
@@ -47,13 +48,23 @@ _COLUMN_NAMES = layout.Candidate.__struct_fields__
 
 
 def _row_finding(
-    subject: Subject, code: str, column: int, allowed: str, is_wrong: Callable[[Any], bool]
+    subject: Subject, code: Code, column: int, allowed: str, is_wrong: Callable[[Any], bool]
 ) -> Finding:
     """Finding for the first row whose value in a column is wrong."""
     values = subject.columns[column]
     index = next(index for index, value in enumerate(values) if is_wrong(value))
     pointer = f"/metrics/candidates/{index}/{_COLUMN_NAMES[column]}"
     return finding(subject, code, pointer, values[index], allowed)
+
+
+MEASUREMENT_MISSING = Code(
+    "measurement-missing",
+    Reason.INVALID_MEASUREMENT,
+    "A measurement or a member of a candidate row is missing.",
+    "Record every figure of the run.",
+    "metrics without decode_trials",
+    v1=8,
+)
 
 
 def check_present(subject: Subject) -> Finding | None:
@@ -63,7 +74,7 @@ def check_present(subject: Subject) -> Finding | None:
     rows = metrics.candidates
     if not subject.missing and isinstance(rows, tuple) and UNSET not in counters:
         return None
-    code, allowed = "measurement-missing", "a measurement"
+    code, allowed = MEASUREMENT_MISSING, "a measurement"
     for name in (*_COUNTERS, "candidates", *_SCALARS):
         pointer = f"/metrics/{name}"
         # A null in `candidates` counts as absent; no other member can be None.
@@ -77,21 +88,57 @@ def check_present(subject: Subject) -> Finding | None:
     return None
 
 
+TOO_FEW_TRIALS = Code(
+    "too-few-trials",
+    Reason.INVALID_MEASUREMENT,
+    "decode_trials is below 2.",
+    "A deviation needs at least two trials.",
+    '"decode_trials": 1',
+    v1=8,
+)
+TOO_FEW_CANDIDATES = Code(
+    "too-few-candidates",
+    Reason.INVALID_MEASUREMENT,
+    "Fewer than two candidate rows.",
+    "A comparison needs the baseline and a candidate.",
+    "one candidate row",
+    v1=8,
+)
+CANDIDATE_COUNT = Code(
+    "candidate-count",
+    Reason.INVALID_MEASUREMENT,
+    "candidate_count is not the number of rows.",
+    "Keep every row that was searched.",
+    '"candidate_count": 8 with nine rows',
+    v1=8,
+)
+
+
 def check_search_size(subject: Subject) -> Finding | None:
     """Step 8: at least two trials, at least two rows, and as many rows as were counted."""
     metrics = subject.record.metrics
     trials: int = metrics.decode_trials  # type: ignore[assignment]  # check_present came before
     if trials < 2:
-        return finding(subject, "too-few-trials", "/metrics/decode_trials", trials, "at least 2")
+        return finding(subject, TOO_FEW_TRIALS, "/metrics/decode_trials", trials, "at least 2")
     rows = len(metrics.candidates)  # type: ignore[arg-type]
     if rows < 2:
-        return Finding("too-few-candidates", "/metrics/candidates", f"{rows} rows", "at least 2 rows")
+        return Finding(TOO_FEW_CANDIDATES, "/metrics/candidates", f"{rows} rows", "at least 2 rows")
     count = metrics.candidate_count
     if count != rows:
         return finding(
-            subject, "candidate-count", "/metrics/candidate_count", count, f"{rows}, the number of rows"
+            subject, CANDIDATE_COUNT, "/metrics/candidate_count", count, f"{rows}, the number of rows"
         )
     return None
+
+
+MEASUREMENT_NEGATIVE = Code(
+    "measurement-negative",
+    Reason.INVALID_MEASUREMENT,
+    "A measurement is negative.",
+    "No figure of a record can be below 0.",
+    '"output_nmse_mean": -1.5',
+    v1=8,
+)
 
 
 def check_not_negative(subject: Subject) -> Finding | None:
@@ -99,7 +146,7 @@ def check_not_negative(subject: Subject) -> Finding | None:
     if subject.is_plain:
         return None
     metrics = subject.record.metrics
-    code, allowed = "measurement-negative", "0 or more"
+    code, allowed = MEASUREMENT_NEGATIVE, "0 or more"
     # The integers among them, `cache_bytes` and `rotation`, each have a rule that names the exact value.
     for name in _SCALARS:
         if name != "cache_bytes" and getattr(metrics, name) < 0:
@@ -108,6 +155,16 @@ def check_not_negative(subject: Subject) -> Finding | None:
         if column != _ROTATION and min(values) < 0:
             return _row_finding(subject, code, column, allowed, lambda value: value < 0)
     return None
+
+
+CACHE_BYTES = Code(
+    "cache-bytes",
+    Reason.INVALID_MEASUREMENT,
+    "cache_bytes is not tokens x heads x head dimension x 2 (K and V) x 2 bits / 8.",
+    "Write the packed payload's size; metadata is not part of it in v1.",
+    "1048577 for a cache of 1048576 bytes",
+    v1=8,
+)
 
 
 def check_cache_bytes(subject: Subject) -> Finding | None:
@@ -119,13 +176,31 @@ def check_cache_bytes(subject: Subject) -> Finding | None:
         return None
     # An odd count of values would need a fraction of a byte, which no cache has.
     exact = str(values // 4) if values % 4 == 0 else f"{values} values, which are no whole number of bytes"
-    return finding(subject, "cache-bytes", "/metrics/cache_bytes", stated, exact)
+    return finding(subject, CACHE_BYTES, "/metrics/cache_bytes", stated, exact)
+
+
+LATENCY_NOT_POSITIVE = Code(
+    "latency-not-positive",
+    Reason.INVALID_MEASUREMENT,
+    "A decode time is not positive.",
+    "Check the clock and its synchronisation.",
+    '"decode_microseconds_mean": 0',
+    v1=8,
+)
+CALIBRATION_NOT_POSITIVE = Code(
+    "calibration-not-positive",
+    Reason.INVALID_MEASUREMENT,
+    "A calibration time is not positive.",
+    "Check the clock and its synchronisation.",
+    '"calibration_milliseconds": 0',
+    v1=8,
+)
 
 
 def check_latencies(subject: Subject) -> Finding | None:
     """Step 8: decode times and calibration times are positive."""
     metrics = subject.record.metrics
-    code, allowed = "latency-not-positive", "more than 0"
+    code, allowed = LATENCY_NOT_POSITIVE, "more than 0"
     for name in ("baseline_decode_microseconds", "candidate_decode_microseconds"):
         if not getattr(metrics, name):
             return finding(subject, code, f"/metrics/{name}", getattr(metrics, name), allowed)
@@ -133,16 +208,32 @@ def check_latencies(subject: Subject) -> Finding | None:
     if not min(columns[_DECODE]):
         return _row_finding(subject, code, _DECODE, allowed, lambda value: not value)
     if not min(columns[_CALIBRATION]):
-        return _row_finding(
-            subject, "calibration-not-positive", _CALIBRATION, allowed, lambda value: not value
-        )
+        return _row_finding(subject, CALIBRATION_NOT_POSITIVE, _CALIBRATION, allowed, lambda value: not value)
     return None
+
+
+ACCURACY_OUT_OF_RANGE = Code(
+    "accuracy-out-of-range",
+    Reason.INVALID_MEASUREMENT,
+    "A task accuracy is above 1.",
+    "An accuracy is a share of the trials, in [0, 1].",
+    '"task_accuracy_mean": 1.1',
+    v1=8,
+)
+CLIP_RATIO_OUT_OF_RANGE = Code(
+    "clip-ratio-out-of-range",
+    Reason.INVALID_MEASUREMENT,
+    "A clip ratio is not in (0, 1].",
+    "A clip ratio is a share of the group's largest magnitude.",
+    '"clip_ratio": 1.2',
+    v1=8,
+)
 
 
 def check_ranges(subject: Subject) -> Finding | None:
     """Step 8: accuracies are in [0, 1] and clip ratios in (0, 1]."""
     metrics = subject.record.metrics
-    code, allowed = "accuracy-out-of-range", "a number in [0, 1]"
+    code, allowed = ACCURACY_OUT_OF_RANGE, "a number in [0, 1]"
     for name in ("baseline_task_accuracy", "candidate_task_accuracy"):
         if getattr(metrics, name) > 1:
             return finding(subject, code, f"/metrics/{name}", getattr(metrics, name), allowed)
@@ -152,9 +243,27 @@ def check_ranges(subject: Subject) -> Finding | None:
     clips = columns[_CLIP]
     if max(clips) > 1 or not min(clips):
         return _row_finding(
-            subject, "clip-ratio-out-of-range", _CLIP, "a number in (0, 1]", lambda value: not 0 < value <= 1
+            subject, CLIP_RATIO_OUT_OF_RANGE, _CLIP, "a number in (0, 1]", lambda value: not 0 < value <= 1
         )
     return None
+
+
+ROTATION_SET = Code(
+    "rotation-set",
+    Reason.INVALID_MEASUREMENT,
+    "The rotations of the rows are not 0 to n-1, each once.",
+    "Rotation 0 is the baseline; number the rest without gaps.",
+    "two rows of rotation 3 and none of rotation 4",
+    v1=8,
+)
+SELECTED_ROTATION = Code(
+    "selected-rotation",
+    Reason.INVALID_MEASUREMENT,
+    "selected_rotation is no row, or is the baseline.",
+    "Name the row that was selected.",
+    '"selected_rotation": 0',
+    v1=8,
+)
 
 
 def check_rotations(subject: Subject) -> Finding | None:
@@ -169,13 +278,39 @@ def check_rotations(subject: Subject) -> Finding | None:
             seen.add(rotation)
             return wrong
 
-        return _row_finding(subject, "rotation-set", _ROTATION, f"each of 0 to {count - 1} once", is_wrong)
+        return _row_finding(subject, ROTATION_SET, _ROTATION, f"each of 0 to {count - 1} once", is_wrong)
     selected: int = subject.record.metrics.selected_rotation  # type: ignore[assignment]  # check_present came before
     if not 1 <= selected < count:
         return finding(
-            subject, "selected-rotation", "/metrics/selected_rotation", selected, f"one of 1 to {count - 1}"
+            subject, SELECTED_ROTATION, "/metrics/selected_rotation", selected, f"one of 1 to {count - 1}"
         )
     return None
+
+
+BASELINE_SUMMARY = Code(
+    "baseline-summary",
+    Reason.INVALID_MEASUREMENT,
+    "A baseline figure is not that of rotation 0.",
+    "Copy the figure from the row of rotation 0.",
+    "baseline_output_nmse 52.4 where row 0 has 52.3537316",
+    v1=8,
+)
+CANDIDATE_SUMMARY = Code(
+    "candidate-summary",
+    Reason.INVALID_MEASUREMENT,
+    "A candidate figure is not that of the selected row.",
+    "Copy the figure from the selected row.",
+    "candidate_output_nmse of a row that was not selected",
+    v1=8,
+)
+TRANSFORM_SUMMARY = Code(
+    "transform-summary",
+    Reason.INVALID_MEASUREMENT,
+    "transform_milliseconds is not calibration_milliseconds of the selected row.",
+    "Copy the figure from the selected row.",
+    "transform_milliseconds of a row that was not selected",
+    v1=8,
+)
 
 
 def check_summaries(subject: Subject) -> Finding | None:
@@ -186,25 +321,25 @@ def check_summaries(subject: Subject) -> Finding | None:
     baseline = rotations.index(0)
     chosen = rotations.index(metrics.selected_rotation)
     for code, name, stated, column, row in (
-        ("baseline-summary", "baseline_output_nmse", metrics.baseline_output_nmse, _NMSE, baseline),
-        ("candidate-summary", "candidate_output_nmse", metrics.candidate_output_nmse, _NMSE, chosen),
-        ("baseline-summary", "baseline_task_accuracy", metrics.baseline_task_accuracy, _ACCURACY, baseline),
-        ("candidate-summary", "candidate_task_accuracy", metrics.candidate_task_accuracy, _ACCURACY, chosen),
+        (BASELINE_SUMMARY, "baseline_output_nmse", metrics.baseline_output_nmse, _NMSE, baseline),
+        (CANDIDATE_SUMMARY, "candidate_output_nmse", metrics.candidate_output_nmse, _NMSE, chosen),
+        (BASELINE_SUMMARY, "baseline_task_accuracy", metrics.baseline_task_accuracy, _ACCURACY, baseline),
+        (CANDIDATE_SUMMARY, "candidate_task_accuracy", metrics.candidate_task_accuracy, _ACCURACY, chosen),
         (
-            "baseline-summary",
+            BASELINE_SUMMARY,
             "baseline_decode_microseconds",
             metrics.baseline_decode_microseconds,
             _DECODE,
             baseline,
         ),
         (
-            "candidate-summary",
+            CANDIDATE_SUMMARY,
             "candidate_decode_microseconds",
             metrics.candidate_decode_microseconds,
             _DECODE,
             chosen,
         ),
-        ("transform-summary", "transform_milliseconds", metrics.transform_milliseconds, _CALIBRATION, chosen),
+        (TRANSFORM_SUMMARY, "transform_milliseconds", metrics.transform_milliseconds, _CALIBRATION, chosen),
     ):
         value = columns[column][row]
         if stated != value:
@@ -225,6 +360,24 @@ def _is_one_bit(mean: float, deviation: float, trials: int) -> bool:
     return abs(mean - share) <= TOLERANCE and abs(deviation - forced) <= TOLERANCE
 
 
+ACCURACY_IMPOSSIBLE = Code(
+    "accuracy-impossible",
+    Reason.INVALID_MEASUREMENT,
+    "A task accuracy is no k/n for n = decode_trials.",
+    "The task is one bit a trial, so its mean is a whole number of trials over n.",
+    "an accuracy of 0.15 from 10 trials",
+    v1=8,
+)
+ACCURACY_DEVIATION_IMPOSSIBLE = Code(
+    "accuracy-deviation-impossible",
+    Reason.INVALID_MEASUREMENT,
+    "The deviation of a task accuracy p is not sqrt(p(1-p)).",
+    "The task is one bit a trial, so the mean decides the population deviation.",
+    "0.316 (divided by n-1) where 0.3 belongs",
+    v1=8,
+)
+
+
 def check_accuracies(subject: Subject) -> Finding | None:
     """Step 8: an accuracy is k/n for n trials of one bit, and its deviation is sqrt(p(1-p))."""
     means, deviations = subject.columns[_ACCURACY], subject.columns[_ACCURACY_SD]
@@ -238,9 +391,19 @@ def check_accuracies(subject: Subject) -> Finding | None:
     pointer = f"/metrics/candidates/{row}"
     if abs(means[row] - share) > TOLERANCE:
         allowed = f"k/{trials} for a whole k"
-        return finding(subject, "accuracy-impossible", f"{pointer}/task_accuracy_mean", means[row], allowed)
-    code = "accuracy-deviation-impossible"
+        return finding(subject, ACCURACY_IMPOSSIBLE, f"{pointer}/task_accuracy_mean", means[row], allowed)
+    code = ACCURACY_DEVIATION_IMPOSSIBLE
     return finding(subject, code, f"{pointer}/task_accuracy_stddev", deviations[row], f"{forced:.9g}")
+
+
+DEVIATION_IMPOSSIBLE = Code(
+    "deviation-impossible",
+    Reason.INVALID_MEASUREMENT,
+    "A deviation is larger than mean x sqrt(n-1), the most that n values of this mean can have.",
+    "Divide by n, not by n-1, and check that no value is negative.",
+    "mean 1, deviation 4 over 10 trials",
+    v1=8,
+)
 
 
 def check_deviations(subject: Subject) -> Finding | None:
@@ -254,7 +417,7 @@ def check_deviations(subject: Subject) -> Finding | None:
             index = next(index for index, limit in enumerate(limits) if columns[deviation][index] > limit)
             pointer = f"/metrics/candidates/{index}/{_COLUMN_NAMES[deviation]}"
             allowed = f"at most {limits[index]:.9g}, the mean times sqrt({trials} - 1)"
-            return finding(subject, "deviation-impossible", pointer, columns[deviation][index], allowed)
+            return finding(subject, DEVIATION_IMPOSSIBLE, pointer, columns[deviation][index], allowed)
     return None
 
 

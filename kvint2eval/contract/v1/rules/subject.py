@@ -14,6 +14,7 @@ from kvint2eval.strict_json.describe import describe
 from kvint2eval.verdict import Binding, Finding
 
 if TYPE_CHECKING:
+    from kvint2eval.codes import Code
     from kvint2eval.contract.v1 import _decoder as layout
     from kvint2eval.pins.pins import Pins
 
@@ -89,6 +90,11 @@ class Subject:
         """Witness digest if it was computed, else empty."""
         return self._witness
 
+    @property
+    def producers(self) -> list[tuple[str, str]]:
+        """Pointer and digest of the record's producer, which a policy has to allow."""
+        return [("/artifact/sha256", self.record.artifact.sha256)]
+
     def is_missing(self, pointer: str) -> bool:
         """Whether a member, or an object that would hold it, is absent."""
         if not self.missing:
@@ -110,6 +116,6 @@ def described(subject: Subject, pointer: str, value: Any) -> str:
     return describe(value)
 
 
-def finding(subject: Subject, code: str, pointer: str, value: Any, allowed: str) -> Finding:
+def finding(subject: Subject, code: Code, pointer: str, value: Any, allowed: str) -> Finding:
     """Finding about one member."""
     return Finding(code=code, pointer=pointer, found=described(subject, pointer, value), allowed=allowed)

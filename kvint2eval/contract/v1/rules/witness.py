@@ -1,5 +1,6 @@
 """Step 9: the witness digest matches."""
 
+from kvint2eval.contract.shared import WITNESS_MALFORMED, WITNESS_MISMATCH, WITNESS_MISSING
 from kvint2eval.contract.v1.rules.provenance import malformed_digest
 from kvint2eval.contract.v1.rules.subject import Rule, Subject, finding
 from kvint2eval.files.digest import is_digest
@@ -14,10 +15,10 @@ def check_witness(subject: Subject) -> Finding | None:
     if stated == subject.witness:
         return None
     if not stated:
-        return finding(subject, "witness-missing", "/witness_sha256", stated, f'"{subject.witness}"')
+        return finding(subject, WITNESS_MISSING, "/witness_sha256", stated, f'"{subject.witness}"')
     if not is_digest(stated):
-        return malformed_digest(subject, "witness-malformed", "/witness_sha256", stated)
-    return finding(subject, "witness-mismatch", "/witness_sha256", stated, f'"{subject.witness}"')
+        return malformed_digest(subject, WITNESS_MALFORMED, "/witness_sha256", stated)
+    return finding(subject, WITNESS_MISMATCH, "/witness_sha256", stated, f'"{subject.witness}"')
 
 
 RULES: tuple[Rule, ...] = (check_witness,)

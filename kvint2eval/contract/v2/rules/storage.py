@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.contract.v2.recompute import is_close
 from kvint2eval.contract.v2.rules.recipe import ELEMENT_BITS
 from kvint2eval.contract.v2.rules.subject import RuleV2, SubjectV2, finding
@@ -36,6 +37,23 @@ def expected_bytes(subject: SubjectV2) -> dict[str, int]:
     }
 
 
+def bits_of(subject: SubjectV2) -> float:
+    """Bits an element of keys and values that the recipe asks for, all stored bytes counted."""
+    workload = subject.record.workload
+    elements = 2 * workload.tokens * workload.kv_heads * workload.head_dimension
+    return 8 * sum(expected_bytes(subject).values()) / elements
+
+
+STORED_BYTES = Code(
+    "stored-bytes",
+    Reason.STORAGE_MISMATCH,
+    "Stored bytes are not what length, heads, group size, metadata type and windows ask for.",
+    "Count the bytes of the arrays as stored.",
+    "metadata of 16-bit scalars where the dialect stores 32",
+    v2=14,
+)
+
+
 def check_stored(subject: SubjectV2) -> Finding | None:
     """Step 14: the stored bytes are those that the recipe asks for."""
     storage = subject.measurements.storage
@@ -43,8 +61,18 @@ def check_stored(subject: SubjectV2) -> Finding | None:
         value = getattr(storage, name)
         if value != allowed:
             words = f"{allowed}, from length, heads, group size, metadata type and windows"
-            return finding("stored-bytes", f"/measurements/storage/{name}", value, words)
+            return finding(STORED_BYTES, f"/measurements/storage/{name}", value, words)
     return None
+
+
+BITS_PER_ELEMENT = Code(
+    "bits-per-element",
+    Reason.STORAGE_MISMATCH,
+    "Bits per element are not the stored bits over the elements of keys and values.",
+    "Divide all stored bits, windows included.",
+    "2.25 for a cache with windows",
+    v2=14,
+)
 
 
 def check_bits_per_element(subject: SubjectV2) -> Finding | None:
@@ -56,8 +84,32 @@ def check_bits_per_element(subject: SubjectV2) -> Finding | None:
         return None
     pointer = "/measurements/storage/bits_per_element"
     return finding(
-        "bits-per-element", pointer, storage.bits_per_element, f"{computed!r}, from the stored bytes"
+        BITS_PER_ELEMENT, pointer, storage.bits_per_element, f"{computed!r}, from the stored bytes"
     )
 
 
-RULES: tuple[RuleV2, ...] = (check_stored, check_bits_per_element)
+METADATA_HEAVY = Code(
+    "metadata-heavy",
+    Reason.UNSUPPORTED_QUANTIZATION,
+    "Codes and metadata of a quantized element take more than 4.5 bits: the groups are too small to call this 2 bits.",
+    "Choose larger groups, or metadata of fewer bits.",
+    "a float32 scale for every value",
+    v2=14,
+)
+LARGEST_QUANTIZED_BITS = 4.5
+"""Largest number of bits of a quantized element, codes and metadata together."""
+
+
+def check_metadata(subject: SubjectV2) -> Finding | None:
+    """Step 14: codes and metadata of the quantized tokens deserve the name of two bits."""
+    recipe, workload = subject.record.recipe, subject.record.workload
+    stored = expected_bytes(subject)
+    quantized = max(0, workload.tokens - (recipe.sink_tokens or 0) - (recipe.recent_tokens or 0))
+    bits = stored["codes_bytes"] + stored["metadata_bytes"]
+    if bits * 8 > LARGEST_QUANTIZED_BITS * 2 * quantized * workload.kv_heads * workload.head_dimension:
+        allowed = f"groups whose codes and metadata take at most {LARGEST_QUANTIZED_BITS} bits an element"
+        return finding(METADATA_HEAVY, "/recipe/group_size", recipe.group_size, allowed)
+    return None
+
+
+RULES: tuple[RuleV2, ...] = (check_stored, check_bits_per_element, check_metadata)

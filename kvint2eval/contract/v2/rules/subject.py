@@ -11,10 +11,10 @@ from kvint2eval.strict_json.describe import describe
 from kvint2eval.verdict import Binding, ClaimVerdict, Finding
 
 if TYPE_CHECKING:
+    from kvint2eval.codes import Code
     from kvint2eval.contract.v2 import _decoder as layout
     from kvint2eval.pins.pins import Pins
     from kvint2eval.pins.root import Root
-    from kvint2eval.signing.trust import Trust
 
 __all__ = ["RuleV2", "SubjectV2", "finding"]
 
@@ -28,11 +28,21 @@ class SubjectV2:
         The record's layout.
     canonical
         Its RFC 8785 form without the witness, where it was made already.
-    pins, root, trust
+    pins, root
         What the adjudicator was given to hold the record against, or None.
     """
 
-    __slots__ = ("_arms", "_canonical", "_witness", "bindings", "claims", "pins", "record", "root", "trust")
+    __slots__ = (
+        "_arms",
+        "_canonical",
+        "_witness",
+        "bindings",
+        "claims",
+        "intervals",
+        "pins",
+        "record",
+        "root",
+    )
 
     def __init__(
         self,
@@ -41,14 +51,13 @@ class SubjectV2:
         *,
         pins: Pins | None = None,
         root: Root | None = None,
-        trust: Trust | None = None,
     ) -> None:
         self.record = record
         self.pins = pins
         self.root = root
-        self.trust = trust
         self.bindings: tuple[Binding, ...] | None = None
         self.claims: tuple[ClaimVerdict, ...] | None = None
+        self.intervals: dict[int, tuple[float, float]] = {}
         self._canonical = canonical
         self._witness = ""
         self._arms: dict[str, tuple[int, layout.Arm]] | None = None
@@ -73,6 +82,14 @@ class SubjectV2:
         return self._witness
 
     @property
+    def producers(self) -> list[tuple[str, str]]:
+        """Pointer and digest of every producer of the record, which a policy has to allow."""
+        artifacts = enumerate(self.record.artifacts)
+        return [
+            (f"/artifacts/{index}/sha256", one.sha256) for index, one in artifacts if one.role == "producer"
+        ]
+
+    @property
     def measurements(self) -> layout.Measurements:
         """The measurements; only for the rules from step 8 on, step 7 having found them."""
         return cast("layout.Measurements", self.record.measurements)
@@ -89,6 +106,6 @@ class SubjectV2:
 RuleV2 = Callable[[SubjectV2], Finding | None]
 
 
-def finding(code: str, pointer: str, value: Any, allowed: str) -> Finding:
+def finding(code: Code, pointer: str, value: Any, allowed: str) -> Finding:
     """Finding about one member."""
     return Finding(code=code, pointer=pointer, found=describe(value), allowed=allowed)

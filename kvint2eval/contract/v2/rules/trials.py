@@ -5,8 +5,10 @@ Each rule asks whole columns first and looks for the place at fault only when a 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.contract.v2.recompute import (
     DENOMINATOR_FLOOR,
     TOLERANCE,
@@ -42,6 +44,16 @@ def _columns(arm: layout.Arm) -> Iterator[tuple[str, list[float], float, str]]:
         yield f"calibration/query_nmse/{index}", row, 0.0, "from 0"
 
 
+FIGURE_OUT_OF_RANGE = Code(
+    "figure-out-of-range",
+    Reason.INVALID_MEASUREMENT,
+    "A figure is negative, zero where it cannot be, or larger than 1e60.",
+    "Write the figure that was measured.",
+    "a decode time of 0",
+    v2=11,
+)
+
+
 def check_figures(subject: SubjectV2) -> Finding | None:
     """Step 11: no figure is negative or absurdly large, and denominators and times are positive."""
     for index, arm in enumerate(subject.measurements.arms):
@@ -49,8 +61,18 @@ def check_figures(subject: SubjectV2) -> Finding | None:
             if values and (min(values) < least or max(values) > LARGEST_FIGURE):
                 at = next(at for at, one in enumerate(values) if not least <= one <= LARGEST_FIGURE)
                 pointer = f"/measurements/arms/{index}/{name}/{at}"
-                return finding("figure-out-of-range", pointer, values[at], f"{words} to {LARGEST_FIGURE}")
+                return finding(FIGURE_OUT_OF_RANGE, pointer, values[at], f"{words} to {LARGEST_FIGURE}")
     return None
+
+
+TRIAL_NMSE = Code(
+    "trial-nmse",
+    Reason.SUMMARY_NOT_REPRODUCED,
+    "An NMSE is not numerator / (denominator + 1e-30).",
+    "Compute it in binary64 from the two that are recorded.",
+    "an NMSE rounded to nine digits",
+    v2=11,
+)
 
 
 def check_nmse(subject: SubjectV2) -> Finding | None:
@@ -64,8 +86,18 @@ def check_nmse(subject: SubjectV2) -> Finding | None:
         if computed != trials.nmse:
             at = next(at for at, one in enumerate(computed) if one != trials.nmse[at])
             pointer = f"/measurements/arms/{index}/trials/nmse/{at}"
-            return finding("trial-nmse", pointer, trials.nmse[at], f"{computed[at]!r}")
+            return finding(TRIAL_NMSE, pointer, trials.nmse[at], f"{computed[at]!r}")
     return None
+
+
+TRIAL_SPLIT = Code(
+    "trial-split",
+    Reason.SUMMARY_NOT_REPRODUCED,
+    "Key part, value part and cross part do not add up to the numerator.",
+    "Split the error as OptR, equation 8 does; the cross part is twice the inner product.",
+    "a key part that was left out",
+    v2=11,
+)
 
 
 def check_split(subject: SubjectV2) -> Finding | None:
@@ -78,8 +110,65 @@ def check_split(subject: SubjectV2) -> Finding | None:
             if abs(key + value + cross - numerator) > TOLERANCE * (key + value):
                 pointer = f"/measurements/arms/{index}/trials/numerator/{at}"
                 allowed = f"{key + value + cross!r}, the sum of its three parts"
-                return finding("trial-split", pointer, numerator, allowed)
+                return finding(TRIAL_SPLIT, pointer, numerator, allowed)
     return None
+
+
+TRIAL_CROSS = Code(
+    "trial-cross",
+    Reason.SUMMARY_NOT_REPRODUCED,
+    "A cross part is larger than 2 sqrt(key part x value part), which no two errors can have.",
+    "Record twice the inner product of the two errors; by Cauchy and Schwarz it cannot be larger.",
+    "a cross part of 3 beside parts of 1 and 1",
+    v2=11,
+)
+
+
+def check_cross(subject: SubjectV2) -> Finding | None:
+    """Step 11: a cross part is at most 2 sqrt(key part x value part), by Cauchy and Schwarz."""
+    for index, arm in enumerate(subject.measurements.arms):
+        rows = zip(arm.trials.key_part, arm.trials.value_part, arm.trials.cross_part, strict=True)
+        for at, (key, value, cross) in enumerate(rows):
+            # Each part is rounded by itself; the slack is that of the sum in `check_split`.
+            bound = 2 * math.sqrt(abs(key)) * math.sqrt(abs(value))
+            if abs(cross) > bound + TOLERANCE * (key + value):
+                pointer = f"/measurements/arms/{index}/trials/cross_part/{at}"
+                return finding(TRIAL_CROSS, pointer, cross, f"at most {bound!r} in magnitude")
+    return None
+
+
+LEAST_DENOMINATOR = 0.01
+"""Least sum of squares of a trial's reference, relative to the median trial's."""
+
+DENOMINATOR_NEGLIGIBLE = Code(
+    "denominator-negligible",
+    Reason.INVALID_MEASUREMENT,
+    "The reference of a trial is below a hundredth of the median trial's: its quotient would carry every mean.",
+    "Evaluate on queries whose outputs are of one magnitude; a mean over quotients by almost 0 says nothing.",
+    "a denominator of 1e-9 among denominators of 100",
+    v2=11,
+)
+
+
+def check_denominators(subject: SubjectV2) -> Finding | None:
+    """Step 11: no denominator is negligible beside the median one."""
+    denominators = subject.measurements.arms[0].trials.denominator
+    least = LEAST_DENOMINATOR * median(denominators)
+    if min(denominators) < least:
+        at = next(at for at, one in enumerate(denominators) if one < least)
+        pointer = f"/measurements/arms/0/trials/denominator/{at}"
+        return finding(DENOMINATOR_NEGLIGIBLE, pointer, denominators[at], f"at least {least!r}")
+    return None
+
+
+ARMS_EQUAL = Code(
+    "arms-equal",
+    Reason.ROTATIONS_COINCIDE,
+    "Two arms have the same error in every trial: a symmetric quantizer cannot tell R from -R.",
+    "Draw another rotation; check that the digests are those of the rotations that ran.",
+    "R and -R as two candidates, with digests that differ",
+    v2=11,
+)
 
 
 def check_arms_differ(subject: SubjectV2) -> Finding | None:
@@ -89,11 +178,27 @@ def check_arms_differ(subject: SubjectV2) -> Finding | None:
         errors = tuple(arm.trials.numerator)
         if errors in seen:
             pointer = f"/measurements/arms/{index}/trials/numerator"
-            return finding(
-                "arms-equal", pointer, arm.trials.numerator, f"other errors than {seen[errors]} has"
-            )
+            return finding(ARMS_EQUAL, pointer, arm.trials.numerator, f"other errors than {seen[errors]} has")
         seen[errors] = arm.rotation
     return None
+
+
+CALIBRATION_TABLE = Code(
+    "calibration-table",
+    Reason.SUMMARY_NOT_REPRODUCED,
+    "The calibration table is not one value a clip ratio and calibration query.",
+    "Record every value that the search read.",
+    "a row of 15 values for 16 queries",
+    v2=12,
+)
+CALIBRATION_OBJECTIVE = Code(
+    "calibration-objective",
+    Reason.SUMMARY_NOT_REPRODUCED,
+    "A calibration objective is not the mean over the calibration queries.",
+    "Record the objective that the search read.",
+    "an objective of another clip ratio",
+    v2=12,
+)
 
 
 def check_calibration(subject: SubjectV2) -> Finding | None:
@@ -105,12 +210,22 @@ def check_calibration(subject: SubjectV2) -> Finding | None:
         sizes = {len(calibration.clip_ratio), len(calibration.objective), len(calibration.query_nmse)}
         if len(sizes) != 1 or any(len(row) != queries for row in calibration.query_nmse):
             allowed = f"one row a clip ratio, of {queries} values, one a calibration query"
-            return finding("calibration-table", f"{pointer}/query_nmse", calibration.query_nmse, allowed)
+            return finding(CALIBRATION_TABLE, f"{pointer}/query_nmse", calibration.query_nmse, allowed)
         for at, (stated, row) in enumerate(zip(calibration.objective, calibration.query_nmse, strict=True)):
             computed = mean(row)
             if not is_close(stated, computed):
-                return finding("calibration-objective", f"{pointer}/objective/{at}", stated, repr(computed))
+                return finding(CALIBRATION_OBJECTIVE, f"{pointer}/objective/{at}", stated, repr(computed))
     return None
+
+
+SUMMARY_DIFFERS = Code(
+    "summary-differs",
+    Reason.SUMMARY_NOT_REPRODUCED,
+    "A summary of an arm is not what its trials give.",
+    "Population deviation, divided by n; median of the times.",
+    "a mean over other trials",
+    v2=12,
+)
 
 
 def check_summaries(subject: SubjectV2) -> Finding | None:
@@ -125,7 +240,7 @@ def check_summaries(subject: SubjectV2) -> Finding | None:
         ):
             if not is_close(value, computed, magnitude):
                 pointer = f"/measurements/arms/{index}/summary/{name}"
-                return finding("summary-differs", pointer, value, f"{computed!r}, as the trials give")
+                return finding(SUMMARY_DIFFERS, pointer, value, f"{computed!r}, as the trials give")
     return None
 
 
@@ -133,6 +248,8 @@ RULES: tuple[RuleV2, ...] = (
     check_figures,
     check_nmse,
     check_split,
+    check_cross,
+    check_denominators,
     check_arms_differ,
     check_calibration,
     check_summaries,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvint2eval.contract.shared import WITNESS_MALFORMED, WITNESS_MISMATCH, WITNESS_MISSING
 from kvint2eval.contract.v2.bind import bind_v2
 from kvint2eval.contract.v2.rules.subject import RuleV2, SubjectV2, finding
 from kvint2eval.files.digest import is_digest
@@ -21,10 +22,10 @@ def check_witness(subject: SubjectV2) -> Finding | None:
         return None
     allowed = f'"{subject.witness}"'
     if not stated:
-        return finding("witness-missing", "/witness_sha256", stated, allowed)
+        return finding(WITNESS_MISSING, "/witness_sha256", stated, allowed)
     if not is_digest(stated):
-        return finding("witness-malformed", "/witness_sha256", stated, "64 lower-case hexadecimal characters")
-    return finding("witness-mismatch", "/witness_sha256", stated, allowed)
+        return finding(WITNESS_MALFORMED, "/witness_sha256", stated, "64 lower-case hexadecimal characters")
+    return finding(WITNESS_MISMATCH, "/witness_sha256", stated, allowed)
 
 
 def check_bindings(subject: SubjectV2) -> Finding | None:
@@ -35,17 +36,4 @@ def check_bindings(subject: SubjectV2) -> Finding | None:
     return mismatch
 
 
-def check_producer_allowed(subject: SubjectV2) -> Finding | None:
-    """Step 16: the policy that was given allows the record's producer."""
-    return (
-        None
-        if subject.trust is None
-        else subject.trust.check_producers(
-            (f"/artifacts/{index}/sha256", artifact.sha256)
-            for index, artifact in enumerate(subject.record.artifacts)
-            if artifact.role == "producer"
-        )
-    )
-
-
-RULES: tuple[RuleV2, ...] = (check_witness, check_bindings, check_producer_allowed)
+RULES: tuple[RuleV2, ...] = (check_witness, check_bindings)

@@ -76,7 +76,7 @@ def test_number_of_trials_has_bounds(trials):
 
 def test_largest_number_of_trials_is_judged():
     record = vector(256, 2, claims=False)
-    record["claims"] = [claim(record, resamples=200)]
+    record["claims"] = [claim(record)]
     assert adjudicate(text(sealed(record))).outcome == "supported"
 
 

@@ -1,15 +1,67 @@
-"""Reasons and findings that contract v2 adds, and those of signatures."""
+"""Reasons of a verdict, the contracts' own codes, with what each means."""
 
-from kvint2eval.codes.kinds import FindingCode, Outcome, Reason, ReasonCode
-from kvint2eval.codes.trust import TRUST_ROWS
-from kvint2eval.codes.v2_comparison import COMPARISON_ROWS
-from kvint2eval.codes.v2_record import RECORD_ROWS
+from kvint2eval.codes.kinds import Outcome, Reason, ReasonCode
 
-__all__ = ["EXAMPLES_V2", "FINDINGS_V2", "REASONS_V2"]
+__all__ = ["REASONS"]
 
 _U = Outcome.UNSUPPORTED
 
-REASONS_V2: dict[Reason, ReasonCode] = {
+REASONS: dict[Reason, ReasonCode] = {
+    Reason.SUPPORTED: ReasonCode(
+        Outcome.SUPPORTED,
+        "An observed CUDA record, complete and consistent, whose witness digest is its own.",
+        "Nothing to mend. A supported record is not a true one: run the producer's audit and rederive.",
+    ),
+    Reason.MALFORMED_RECORD: ReasonCode(
+        _U,
+        "The bytes are no JSON object that every reader understands alike, or a member has a wrong type or is unknown.",
+        "Mend the bytes at the place that the finding names.",
+    ),
+    Reason.UNKNOWN_CONTRACT: ReasonCode(
+        _U,
+        "contract_version names a contract that this adjudicator does not know.",
+        "Write kvint2eval/v1, or use a release that knows the contract.",
+    ),
+    Reason.UNSUPPORTED_METHOD: ReasonCode(
+        _U,
+        "recipe.method is not the method that the contract covers.",
+        "Only optr-output-aware-int2 can be judged by v1.",
+    ),
+    Reason.UNSUPPORTED_QUANTIZATION: ReasonCode(
+        _U,
+        "The quantization, the objective or the baseline is not the one that the contract covers.",
+        "Measure with the recipe that section 2, step 3 of the contract lists.",
+    ),
+    Reason.INCOMPLETE_PROVENANCE: ReasonCode(
+        _U,
+        "A pin, the runtime, or the hardware and model envelope is incomplete; the detail names the first such part.",
+        "Fill the member that the finding names from the run's own log; do not invent it.",
+    ),
+    Reason.MODELED_NOT_OBSERVED: ReasonCode(
+        Outcome.DELEGATE,
+        "The figures are modeled: nothing was observed, so there is nothing to support or refute.",
+        "Run the evaluation on the hardware and record what was observed.",
+    ),
+    Reason.RUNTIME_DELEGATION_REQUIRED: ReasonCode(
+        Outcome.DELEGATE,
+        "A valid recipe whose figures were not observed on CUDA; the observation is left to a GPU node.",
+        "Run the producer on a machine with CUDA and check in the record that it writes.",
+    ),
+    Reason.INVALID_MEASUREMENT: ReasonCode(
+        _U,
+        "A measurement is missing, impossible, or contradicts another one.",
+        "Run the producer again; a figure that was edited by hand rarely stays consistent.",
+    ),
+    Reason.FIXTURE_DIGEST_MISMATCH: ReasonCode(
+        _U,
+        "witness_sha256 is not the digest of the record: the record was changed after it was sealed.",
+        "Restore the record. If the change was meant, seal it again: kvint2eval digest --witness prints the digest.",
+    ),
+    Reason.PIN_MISMATCH: ReasonCode(
+        _U,
+        "A digest in the record, or a pinned file, differs from the pins that were given.",
+        "Find out which of the two changed. A changed producer or kernel needs a new run, then a new pin.",
+    ),
     Reason.FINGERPRINT_MISMATCH: ReasonCode(
         _U,
         "The quantizer's fingerprint is not that of the dialect that the record names.",
@@ -91,12 +143,3 @@ REASONS_V2: dict[Reason, ReasonCode] = {
         "Let a trusted key sign the record, kvint2eval sign; bind its digests to files with pins or a root.",
     ),
 }
-
-_ROWS = RECORD_ROWS | COMPARISON_ROWS | TRUST_ROWS
-
-FINDINGS_V2: dict[str, FindingCode] = {
-    code: FindingCode(reason, step, meaning, mend, "v2")
-    for code, (reason, step, meaning, mend, _) in _ROWS.items()
-}
-
-EXAMPLES_V2: dict[str, str] = {code: row[4] for code, row in _ROWS.items()}
