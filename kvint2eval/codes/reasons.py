@@ -10,12 +10,12 @@ REASONS: dict[Reason, ReasonCode] = {
     Reason.SUPPORTED: ReasonCode(
         Outcome.SUPPORTED,
         "An observed CUDA record, complete and consistent, whose witness digest is its own.",
-        "Nothing to mend. A supported record is not a true one: run the producer's audit and rederive.",
+        "Nothing to fix. Supported does not mean true: run the producer's audit and rederive.",
     ),
     Reason.MALFORMED_RECORD: ReasonCode(
         _U,
         "The bytes are no JSON object that every reader understands alike, or a member has a wrong type or is unknown.",
-        "Mend the bytes at the place that the finding names.",
+        "Fix the bytes at the place that the finding names.",
     ),
     Reason.UNKNOWN_CONTRACT: ReasonCode(
         _U,

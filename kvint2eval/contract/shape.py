@@ -14,7 +14,7 @@ UNKNOWN_MEMBER = Code(
     "unknown-member",
     Reason.MALFORMED_RECORD,
     "The contract has no member of this name here.",
-    "Remove it, or mend its spelling.",
+    "Remove it, or fix its spelling.",
     '"Seed": 6260 in hardware',
     v1=0,
     v2=0,

@@ -371,7 +371,7 @@ INVALID_JSON = Code(
     "invalid-json",
     Reason.MALFORMED_RECORD,
     "The text is not JSON.",
-    "Mend the syntax at the place given.",
+    "Fix the syntax at the place given.",
     "a comma after the last member",
     v1=0,
     v2=0,

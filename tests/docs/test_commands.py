@@ -72,7 +72,9 @@ def world(tmp_path_factory):
     pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
     root = tmp_path_factory.mktemp("world")
     for seed, name in enumerate(("calibration", "a", "evaluation", "b")):
-        made.write_trace(root / name, 100 * (seed + 1), sequences=6 if name == "evaluation" else 1)
+        made.write_trace(
+            root / name, 100 * (seed + 1), sequences=6 if name == "evaluation" else 1, tokens=720
+        )
     records = root / "records"
     records.mkdir()
     published = TESTDATA / "records/v1/supported/l4-published.json"

@@ -61,7 +61,7 @@ def test_every_code_with_a_step_is_given_by_a_rule_or_a_reader(contract):
 
 
 def test_page_and_explain_name_the_step_of_each_contract():
-    page = (ROOT / "docs/codes.md").read_text()
+    page = (ROOT / "docs/reference/codes.md").read_text()
     for code, v1, v2 in (
         ("witness-mismatch", 9, 16),
         ("pin-mismatch", 10, 16),

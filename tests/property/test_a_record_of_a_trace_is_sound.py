@@ -23,7 +23,7 @@ SINK, RECENT, TOKENS = 4, 28, 256
 
 @st.composite
 def _protocols(draw):
-    dialect = draw(st.sampled_from(sorted(DIALECTS)))
+    dialect = draw(st.sampled_from(sorted(PRODUCED)))
     entry = DIALECTS[dialect]
     # Groups of 16 with two float32 scalars are 6 bits a value, which no record may call 2.
     is_small = entry["metadata_scalars"] * (4 if entry["metadata_dtype"] == "float32" else 2) <= 4

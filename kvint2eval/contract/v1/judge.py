@@ -1,6 +1,6 @@
 """The steps of contract v1, in order, on a record of known layout. No I/O.
 
-The steps of docs/contract-v1.md, section 2; the first that decides wins:
+The steps of docs/reference/contract-v1.md, section 2; the first that decides wins:
 
 0. the bytes are no acceptable JSON object, or a member has a wrong type or is unknown
 1. the contract's version is unknown

@@ -30,7 +30,7 @@ _LANE = 6  # bytes of one resample's sum: 256 differences fit
 
 
 def claim_seed(baseline: Sequence[float], candidate: Sequence[float]) -> int:
-    """Seed that the figures of a claim give: nobody chooses it.
+    """Seed of a claim's interval, derived from its figures.
 
     The first six bytes, as a big-endian number, of the SHA-256 of the baseline's column and then the candidate's, each
     figure a little-endian binary64.

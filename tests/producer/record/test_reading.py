@@ -18,7 +18,7 @@ def never(*_arguments, **_named):
 
 
 def test_the_bound_is_the_contracts():
-    assert NULL_CHECK_BOUND == soundness.NULL_CHECK_BOUND
+    assert NULL_CHECK_BOUND == soundness.NULL_BOUND
 
 
 @pytest.mark.parametrize("name", ["v1/supported/l4-published.json", "v2/supported/balanced.json"])

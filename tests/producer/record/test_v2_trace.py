@@ -483,7 +483,17 @@ def test_a_fitted_file_is_an_arm(folders, tmp_path, capsys):
     path, transforms = tmp_path / "records.jsonl", tmp_path / "mine.safetensors"
     traced = ["--calibration", str(folders[0])]
     assert main(["fit", *traced, "--scheme", "balanced-clip", "-o", str(transforms)]) == 0
-    grid = ["--centred", "--grid", "1,0.9,0.8,0.7,0.6,0.5,0.4", "--layer", "1"]
+    grid = [
+        "--centred",
+        "--grid",
+        "1,0.9,0.8,0.7,0.6,0.5,0.4",
+        "--layer",
+        "1",
+        "--sink",
+        "64",
+        "--recent",
+        "256",
+    ]
     asked = arguments(folders, *grid, "--fitted", str(transforms), "-o", str(path))
     capsys.readouterr()
     assert main([*asked, "--format", "json"]) == 0
@@ -572,7 +582,9 @@ def test_records_of_no_trace_are_not_run_from_traces(traces, capsys):
 def test_an_arm_is_the_transforms_of_the_scheme_of_its_name(traces):
     calibration = [traces[0].layer(0, index) for index in range(len(traces[0].sequences))]
     for name in ("balanced", "balanced-plain", "balanced-attention", "balanced-attention-keys"):
-        arm = fit_layer(protocol("affine-midpoint", center_keys=True).scheme(name), calibration).rotations
+        arm = fit_layer(
+            protocol("affine-midpoint", center_keys=True, sink=64, recent=256).scheme(name), calibration
+        ).rotations
         fixed = dataclasses.replace(SCHEMES[name], clips="fixed")
         scheme = fit_layer(fixed, calibration).rotations
         assert (arm.key.sha256, arm.value.sha256) == (scheme.key.sha256, scheme.value.sha256), name
@@ -581,11 +593,27 @@ def test_an_arm_is_the_transforms_of_the_scheme_of_its_name(traces):
     assert arms["balanced-plain"].weights == "none"
 
 
-def test_a_file_named_as_a_scheme_is_that_scheme(folders, tmp_path, capsys):
+def test_a_file_named_as_a_scheme_is_that_scheme(tmp_path, capsys):
+    pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
+    # With the windows of the scheme, half of the tokens have to be quantized.
+    folders = (
+        made.write_trace(tmp_path / "cal", 100, tokens=720),
+        made.write_trace(tmp_path / "eval", 200, sequences=6, tokens=720),
+    )
     traced = ["--calibration", str(folders[0])]
     own, other = tmp_path / "balanced.safetensors", tmp_path / "quarot.safetensors"
     assert main(["fit", *traced, "--scheme", "balanced", "-o", str(own)]) == 0
-    grid = ["--centred", "--grid", "1,0.9,0.8,0.7,0.6,0.5,0.4", "--layer", "1"]
+    grid = [
+        "--centred",
+        "--grid",
+        "1,0.9,0.8,0.7,0.6,0.5,0.4",
+        "--layer",
+        "1",
+        "--sink",
+        "64",
+        "--recent",
+        "256",
+    ]
     path = tmp_path / "records.jsonl"
     # As the documents have it, and beside the same arm by its name it would be one arm twice.
     assert main(arguments(folders, *grid, "--fitted", str(own), "-o", str(path))) == 0

@@ -62,7 +62,7 @@ CLAIM_KIND = Code(
     "claim-kind",
     Reason.CLAIM_NOT_REPRODUCED,
     "Metric, statistic, method, level or resamples of a claim cannot be recomputed.",
-    "Use what docs/contract-v2.md lists.",
+    "Use what docs/reference/contract-v2.md lists.",
     '"level": 0.8',
     v2=15,
 )
@@ -107,7 +107,7 @@ CLAIM_SEED = Code(
     "claim-seed",
     Reason.CLAIM_NOT_REPRODUCED,
     "The seed of an interval is not the one that the claim's figures give: a seed that is chosen can be tried.",
-    "Let the producer write the claim; docs/contract-v2.md says how the seed follows from the figures.",
+    "Let the producer write the claim; docs/reference/contract-v2.md says how the seed follows from the figures.",
     "the seed of a run",
     v2=15,
 )

@@ -41,7 +41,7 @@ METHOD_UNKNOWN = Code(
     "method-unknown",
     Reason.UNSUPPORTED_METHOD,
     "recipe.method is not in the registry.",
-    "Name one of the methods that docs/contract-v2.md lists.",
+    "Name one of the methods that docs/reference/contract-v2.md lists.",
     '"method": "turbo"',
     v2=2,
 )
@@ -174,7 +174,7 @@ FINGERPRINT_DIFFERS = Code(
     "fingerprint-differs",
     Reason.FINGERPRINT_MISMATCH,
     "The fingerprint is not the registered one of the dialect.",
-    "The quantizer that ran computes something else: mend it, or name what it computes.",
+    "The quantizer that ran computes something else: fix it, or name what it computes.",
     "codes rounded half up under a dialect that rounds half to even",
     v2=3,
 )
