@@ -24,7 +24,7 @@ from tests.tools.regen import vector_v2
 from tests.tools.regen.records_v2 import text
 from tests.tools.regen.vector_v2 import LEVELS, claim, sealed, vector
 
-ARMS, TRIALS, QUERIES, RESAMPLES = 9, 64, 16, 1000
+ARMS, TRIALS, QUERIES = 9, 64, 16
 
 
 def wide(seed=1):
