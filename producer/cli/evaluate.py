@@ -1,6 +1,7 @@
 """`kvint2eval-producer evaluate`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,7 +176,7 @@ def run(arguments: "argparse.Namespace") -> int:
         if arguments.output is not None:
             # Whatever ends the runs of the model early, what is known by now is kept.
             write_text(arguments.output, json.dumps(comparison.to_json()) + "\n")
-        comparison.runs.update(_runs(arguments, checkpoint, comparison, state))
+        comparison = replace(comparison, runs=_runs(arguments, checkpoint, comparison, state))
     content = comparison.to_json() | ({"left_out": left_out} if left_out else {})
     if arguments.decode:
         content["model_run"] = {"way": "decode", "flush": _FLUSH}

@@ -24,7 +24,6 @@ __all__ = [
     "RIDGE",
     "balanced_from_covariances",
     "balancing",
-    "least_product",
     "output_covariance",
     "unweighted_covariances",
     "with_ridge",
@@ -110,15 +109,6 @@ def balancing(
     matrices = np.linalg.solve(upper_k, np.swapaxes(right, -1, -2)) * root[:, None, :]
     inverses = right @ upper_k / root[:, :, None]
     return matrices, inverses, spectrum
-
-
-def least_product(sigma_k: "Float64Array", sigma_q: "Float64Array") -> "Float64Array":
-    """Return the least tr(Mᵀ Σ_k M)·tr(M⁻¹ Σ_q M⁻ᵀ) over invertible M, float64, shape (num_kv_heads,) (E32).
-
-    It is (tr (Σ_q^½ Σ_k Σ_q^½)^½)², the square of the sum of the singular values of L_qᵀ L_k.
-    """
-    least: Float64Array = balancing(sigma_k, sigma_q)[2].sum(axis=-1) ** 2
-    return least
 
 
 def balanced_from_covariances(

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.experiment.trace.output_error import head_errors
 from tests.producer import made_traces as made
+from tests.producer.cache_errors import head_errors
 from tests.property.strategies import seeds
 
 

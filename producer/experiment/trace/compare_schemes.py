@@ -19,7 +19,7 @@ from producer.trace.layer import LAST_QUERIES
 from producer.trace.texts import require_disjoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from producer.experiment.trace.candidates import Candidate
     from producer.experiment.trace.perplexity import ModelErrors
@@ -58,7 +58,7 @@ class SchemeComparison:
         By scheme, what its figures come from.
     rivals : tuple of str
         Schemes that every one is compared with, text by text; the baseline first.
-    runs : dict
+    runs : mapping of str to list of ModelErrors
         By scheme, what a run of the model with the quantized cache gave on each sequence; empty without a model.
     """
 
@@ -69,7 +69,7 @@ class SchemeComparison:
     stored_bytes: list[int]
     fitted: "list[Sequence[FittedLayer]]"
     rivals: tuple[str, ...] = (BASELINE,)
-    runs: "dict[str, list[ModelErrors]]" = field(default_factory=dict)
+    runs: "Mapping[str, list[ModelErrors]]" = field(default_factory=dict)
 
     @property
     def schemes(self) -> "list[Scheme]":

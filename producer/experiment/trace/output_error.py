@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from producer.numerics.arrays import Float32Array, Float64Array
 from producer.trace.layer import LayerTrace
 
-__all__ = ["HeadErrors", "OutputErrors", "head_errors", "last_outputs"]
+__all__ = ["HeadErrors", "OutputErrors", "last_outputs"]
 
 _SUMS = ("error", "key_part", "value_part", "cross_part", "reference", "divergence")
 
@@ -147,13 +147,6 @@ class OutputErrors:
         shape = (self._layer.group, self._queries, outputs.shape[-1])
         projected: Float64Array = outputs.reshape(shape) @ self._w_o[head]
         return projected
-
-
-def head_errors(
-    layer: "LayerTrace", keys: "Float32Array", values: "Float32Array", num_queries: int = LAST_QUERIES
-) -> HeadErrors:
-    """Return the errors of one layer and sequence for one cache; see `OutputErrors`."""
-    return OutputErrors(layer, num_queries).measure(keys, values)
 
 
 def last_outputs(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from producer.numerics.arrays import Float32Array, Float64Array
     from producer.scheme.fitted_layer import FittedLayer
 
-__all__ = ["ModelErrors", "ModelReference", "model_errors", "windowed_attention"]
+__all__ = ["ModelErrors", "ModelReference", "windowed_attention"]
 
 # Queries whose scores are held at a time. Fewer waste less on the columns of the window's edge, which are computed
 # exact and quantized; more make larger products.
@@ -259,17 +259,6 @@ def _attention_of(fitted: Any, flush: int) -> Any:
         return windowed_attention(q, (k, v), quantized, scaling, scheme.sink, scheme.recent, flush)
 
     return attend
-
-
-def model_errors(
-    loaded: LoadedModel,
-    token_ids: "npt.NDArray[np.int32]",
-    schemes: "Sequence[Sequence[FittedLayer]]",
-    first: int = 512,
-) -> list[ModelErrors]:
-    """Return what schemes, each fitted to all layers, do to a model on one sequence; see `ModelReference`."""
-    reference = ModelReference(loaded, token_ids, first)
-    return [reference.errors(fitted) for fitted in schemes]
 
 
 def _log_softmax(logits: "Float32Array") -> "Float32Array":

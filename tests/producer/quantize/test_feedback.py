@@ -9,7 +9,6 @@ import pytest
 from producer.errors import FileFormatError, NonFiniteError, SpecError
 from producer.experiment.trace.candidates import DumpCalibration, from_calibration
 from producer.experiment.trace.fitted_arms import read_arms
-from producer.experiment.trace.output_error import head_errors
 from producer.quantize import DIALECTS, get_dialect
 from producer.quantize.feedback import (
     feedback_factors,
@@ -28,6 +27,7 @@ from producer.transform.attention_weighted import attention_covariances, head_re
 from producer.transform.balanced import unweighted_covariances, with_ridge
 from producer.transform.transform_file import LayerTransforms, write_transforms
 from tests.producer import made_traces as made
+from tests.producer.cache_errors import head_errors
 from tests.producer.scheme.optr import made_optr
 
 F = np.float32

@@ -9,13 +9,12 @@ from producer.errors import SpecError
 from producer.quantize import DIALECTS
 from producer.quantize.packing import LAYOUTS
 from producer.quantize.storage import bits_per_element, bits_per_element_of, load_quantized, store_quantized
-from producer.quantize.windows import (
-    TokenCounts,
+from producer.quantize.windows import TokenCounts, static_split
+from tests.producer.quantize.serving_windows import (
     decode_windows,
     kivi_key_split,
     kivi_value_split,
     prefill_windows,
-    static_split,
 )
 
 OSCAR = DIALECTS["oscar-prefill"]

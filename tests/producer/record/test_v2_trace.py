@@ -14,7 +14,6 @@ from producer.cli import main
 from producer.errors import FileFormatError, RecordError, SpecError
 from producer.experiment.trace.arm_protocol import ARM_NAMES, TraceProtocol, sequence_id
 from producer.experiment.trace.compare_arms import compare_arms, null_nmse
-from producer.experiment.trace.output_error import head_errors
 from producer.record.reading import parse_record, read_record_lines
 from producer.record.rederive_trace import rederive_traces
 from producer.record.v2_trace import (
@@ -30,6 +29,7 @@ from producer.scheme.registry import SCHEMES
 from producer.transform.dense import DenseTransform, build_hadamard, build_identity
 from producer.transform.transform_file import LayerTransforms
 from tests.producer import made_traces as made
+from tests.producer.cache_errors import head_errors
 from tests.producer.scheme.test_stored_cache import balanced
 
 GRID = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from producer.errors import SpecError
-from producer.experiment.trace.output_error import head_errors
 from producer.quantize import DIALECTS
 from producer.scheme.clip_tuning import GRIDS, clip_grid, lowest_clips, tune_clips
 from producer.scheme.fit import fit_layer
@@ -14,6 +13,7 @@ from producer.scheme.fitted_layer import FittedLayer
 from producer.scheme.registry import SCHEMES
 from producer.transform.transform_file import LayerTransforms
 from tests.producer import made_traces as made
+from tests.producer.cache_errors import head_errors
 
 F = np.float32
 

@@ -148,13 +148,13 @@ def test_the_windows_are_read_as_they_say(tokens, sink, recent):
 
 def test_one_pass_is_decode_token_by_token(transformers, text, tmp_path):
     # What a query sees does not depend on later tokens, so a pass over more tokens gives the same logits.
-    from producer.experiment.trace.perplexity import model_errors  # noqa: PLC0415
+    from producer.experiment.trace.perplexity import ModelReference  # noqa: PLC0415
     from producer.trace.model import logits_of, run_hidden, use_attention  # noqa: PLC0415
 
     loaded = small_model(transformers, "Llama")
     fitted, _ = fitted_to(loaded, SCHEMES["quarot-centred"], text, tmp_path)
     _, ids = cut_text(loaded.tokenizer, text, 500, 1)[0]
-    whole, part = (model_errors(loaded, ids[:count], [fitted], first=400)[0] for count in (500, 450))
+    whole, part = (ModelReference(loaded, ids[:count], 400).errors(fitted) for count in (500, 450))
     assert whole.perplexity != whole.reference_perplexity
     assert whole.divergence > 0
     assert whole.residual.shape == (2,)
@@ -181,7 +181,7 @@ def test_one_pass_is_decode_token_by_token(transformers, text, tmp_path):
 
 def test_runs_of_all_sequences_go_on_where_they_ended(transformers, text, tmp_path, monkeypatch):
     from producer.experiment.trace import model_runs  # noqa: PLC0415
-    from producer.experiment.trace.perplexity import model_errors  # noqa: PLC0415
+    from producer.experiment.trace.perplexity import ModelReference  # noqa: PLC0415
     from producer.experiment.trace.run_state import RunState  # noqa: PLC0415
 
     loaded = small_model(transformers, "Llama")
@@ -206,7 +206,7 @@ def test_runs_of_all_sequences_go_on_where_they_ended(transformers, text, tmp_pa
     found = model_runs.run_schemes(checkpoint, trace, schemes, 380, RunState(path), silent, untrained=True)
     for name, fitted in schemes.items():
         for index, errors in enumerate(found[name]):
-            (direct,) = model_errors(loaded, trace.token_ids(index), [fitted], 380)
+            direct = ModelReference(loaded, trace.token_ids(index), 380).errors(fitted)
             assert errors.perplexity == pytest.approx(direct.perplexity, rel=1e-6)
             assert errors.residual == pytest.approx(direct.residual, rel=1e-5)
     monkeypatch.setattr(model_runs, "load_model", None)  # nothing is left to run
@@ -220,15 +220,15 @@ def test_runs_of_all_sequences_go_on_where_they_ended(transformers, text, tmp_pa
 
 
 def test_a_pass_that_reads_no_cache_is_no_measurement(transformers, text, tmp_path):
-    from producer.experiment.trace.perplexity import model_errors  # noqa: PLC0415
+    from producer.experiment.trace.perplexity import ModelReference  # noqa: PLC0415
 
     loaded = small_model(transformers, "Llama")
     fitted, _ = fitted_to(loaded, SCHEMES["quarot"], text, tmp_path)
     _, ids = cut_text(loaded.tokenizer, text, 400, 1)[0]
     with pytest.raises(SpecError, match="cache not exercised before token 321"):
-        model_errors(loaded, ids, [fitted], first=320)
+        ModelReference(loaded, ids, 320).errors(fitted)
     with pytest.raises(SpecError, match="first scored token 310 is not allowed: 1 … 299"):
-        model_errors(loaded, ids[:300], [fitted], first=310)
+        ModelReference(loaded, ids[:300], 310).errors(fitted)
 
 
 def test_the_helper_writes_files_that_torch_reads(tmp_path):

@@ -24,8 +24,8 @@ from producer.transform.digest import rotation_digest
 from producer.transform.hadamard_matrix import hadamard_matrix, has_hadamard_matrix
 from producer.transform.oscar import COMPOSITIONS, bit_reversal_order, build_oscar, oscar_from_covariance
 from producer.transform.probe import diagonal_defect
-from producer.transform.rotatekv import build_rotatekv
 from tests.producer import reference
+from tests.producer.transform.rotatekv import build_rotatekv
 
 F = np.float32
 OSCAR = DIALECTS["oscar-prefill"]

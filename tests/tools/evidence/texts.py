@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from producer.system.files import temporary_beside
-from producer.trace.needles import needle_text
+from tests.tools.evidence.needles import needle_text
 
 TABLE = Path(__file__).with_name("texts.toml")
 

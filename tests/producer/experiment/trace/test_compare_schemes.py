@@ -12,11 +12,11 @@ from producer.cli import main
 from producer.errors import SpecError
 from producer.experiment.trace.candidates import TraceCalibration, from_calibration
 from producer.experiment.trace.compare_schemes import METRICS, compare_schemes
-from producer.experiment.trace.output_error import head_errors
 from producer.scheme.fit import fit_layer
 from producer.scheme.registry import SCHEMES, Scheme, get_scheme
 from producer.trace.files import read_trace
 from tests.producer import made_traces as made
+from tests.producer.cache_errors import head_errors
 
 F = np.float32
 

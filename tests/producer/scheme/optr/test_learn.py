@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from producer.errors import BackendUnavailableError, NonFiniteError, SpecError
-from producer.experiment.trace.output_error import head_errors
 from producer.scheme.fitted_layer import FittedLayer
 from producer.scheme.optr import OptrOptions, learn_optr
 from producer.transform.dense import InvertibleTransform, build_identity, build_quarot
 from producer.transform.transform_file import LayerTransforms
+from tests.producer.cache_errors import head_errors
 from tests.producer.scheme.optr import made_optr
 
 pytestmark = pytest.mark.slow

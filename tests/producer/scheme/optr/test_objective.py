@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from producer.experiment.trace.output_error import head_errors
 from producer.scheme.fitted_layer import FittedLayer
 from producer.scheme.optr.inputs import by_head, prepare_sides, read_inputs, side_quantizer
 from producer.scheme.optr.objective import KeyObjective, ValueObjective
 from producer.scheme.optr.options import OptrOptions
 from producer.scheme.optr.parameters import exponential
 from producer.scheme.optr.problem import prepare_metric, prepare_sequence
+from tests.producer.cache_errors import head_errors
 from tests.producer.scheme.optr import made_optr
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from producer.errors import SpecError
-from producer.trace.needles import needle_text
+from tests.tools.evidence.needles import needle_text
 
 
 def test_a_seed_is_one_text():
