@@ -73,7 +73,7 @@ def world(tmp_path_factory):
     root = tmp_path_factory.mktemp("world")
     for seed, name in enumerate(("calibration", "a", "evaluation", "b")):
         made.write_trace(
-            root / name, 100 * (seed + 1), sequences=6 if name == "evaluation" else 1, tokens=720
+            root / name, 100 * (seed + 1), sequences=6 if name == "evaluation" else 1, tokens=1600
         )
     records = root / "records"
     records.mkdir()

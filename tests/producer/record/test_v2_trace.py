@@ -483,17 +483,7 @@ def test_a_fitted_file_is_an_arm(folders, tmp_path, capsys):
     path, transforms = tmp_path / "records.jsonl", tmp_path / "mine.safetensors"
     traced = ["--calibration", str(folders[0])]
     assert main(["fit", *traced, "--scheme", "balanced-clip", "-o", str(transforms)]) == 0
-    grid = [
-        "--centred",
-        "--grid",
-        "1,0.9,0.8,0.7,0.6,0.5,0.4",
-        "--layer",
-        "1",
-        "--sink",
-        "64",
-        "--recent",
-        "256",
-    ]
+    grid = ["--centred", "--grid", "1,0.9,0.8,0.7,0.6,0.5,0.4", "--layer", "1"]
     asked = arguments(folders, *grid, "--fitted", str(transforms), "-o", str(path))
     capsys.readouterr()
     assert main([*asked, "--format", "json"]) == 0
@@ -597,8 +587,8 @@ def test_a_file_named_as_a_scheme_is_that_scheme(tmp_path, capsys):
     pytest.importorskip("safetensors", reason="the extra `trace` is not installed")
     # With the windows of the scheme, half of the tokens have to be quantized.
     folders = (
-        made.write_trace(tmp_path / "cal", 100, tokens=720),
-        made.write_trace(tmp_path / "eval", 200, sequences=6, tokens=720),
+        made.write_trace(tmp_path / "cal", 100, tokens=1600),
+        made.write_trace(tmp_path / "eval", 200, sequences=6, tokens=1600),
     )
     traced = ["--calibration", str(folders[0])]
     own, other = tmp_path / "balanced.safetensors", tmp_path / "quarot.safetensors"
