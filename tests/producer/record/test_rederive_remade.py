@@ -212,7 +212,12 @@ def test_the_claim_of_a_trained_arm_is_judged_on_the_new_trials(again, led):
     assert (selection.published, selection.recomputed) == ("oscar", "oscar")
     # The record's own trials support its claim: only those of this run refute it.
     nothing = DenseRotation(kind="optr", matrices=np.repeat(np.eye(32, dtype=F)[None], 2, axis=0))
-    hopeless = fitted_arm((nothing, nothing), again)
+    plain = fitted_arm((nothing, nothing), again)
+    # Keys that are moved away from their mean twice as far have a range that leaves nothing of them.
+    layer = plain.layers[0]
+    hopeless = FittedArm(
+        plain.sha256, {0: dataclasses.replace(layer, key_mean=-layer.key_mean)}, plain.calibration
+    )
     wrong, done = rederived(again, led, hopeless, remade=True)
     assert wrong == ["/claims/0", "/claims/0/value"]
     found = {each.field: each for each in done.rederived}
