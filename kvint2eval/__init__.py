@@ -10,6 +10,8 @@ The names below are stable. They are imported on first use, so that the command 
 brings pydantic with it.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,5 +1,7 @@
 """`python -m kvint2eval`."""
 
+from __future__ import annotations
+
 from kvint2eval.cli import entry
 
 entry()

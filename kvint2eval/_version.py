@@ -1,3 +1,5 @@
 """The version number, written here alone."""
 
+from __future__ import annotations
+
 __version__ = "0.1.0"

@@ -1,5 +1,7 @@
 """Explanations of codes: the text of `kvint2eval explain` and of the code index."""
 
+from __future__ import annotations
+
 from kvint2eval.codes import FINDINGS, REASONS, Code, Reason
 from kvint2eval.gate.codes import GATE_FINDINGS
 

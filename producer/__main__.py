@@ -1,5 +1,7 @@
 """`python -m producer`."""
 
+from __future__ import annotations
+
 from producer.cli import entry
 
 entry()

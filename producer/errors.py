@@ -16,6 +16,8 @@ The tree::
 This module imports nothing of the project, so that every other module may import it.
 """
 
+from __future__ import annotations
+
 __all__ = [
     "BackendUnavailableError",
     "DegenerateGroupError",

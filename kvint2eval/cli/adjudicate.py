@@ -102,8 +102,8 @@ def _positive(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    from kvint2eval.batch import Judge  # noqa: PLC0415
-    from kvint2eval.files.inputs import collect  # noqa: PLC0415
+    from kvint2eval.batch import Judge
+    from kvint2eval.files.inputs import collect
 
     judge = Judge(
         _report(arguments),
@@ -136,14 +136,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace) -> Report:
     if arguments.format == "text":
-        from kvint2eval.report.text import Text  # noqa: PLC0415
+        from kvint2eval.report.text import Text
 
         is_terminal = arguments.output is None and sys.stdout.isatty()
         automatic = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         return Text(colour=arguments.color == "always" or (arguments.color == "auto" and automatic))
     if arguments.format in CI_FORMATS:
         return ci_report(arguments.format, "adjudicate", arguments.path_root)
-    from kvint2eval.report.json_lines import JsonDocument, JsonLines  # noqa: PLC0415
+    from kvint2eval.report.json_lines import JsonDocument, JsonLines
 
     return JsonDocument() if arguments.format == "json" else JsonLines()
 
@@ -152,8 +152,8 @@ def read_pins_or_complain(path: str | None) -> Pins | None:
     """Pins of the file that an option names; None without one."""
     if path is None:
         return None
-    from kvint2eval.errors import PinsError  # noqa: PLC0415
-    from kvint2eval.pins.pins import read_pins  # noqa: PLC0415
+    from kvint2eval.errors import PinsError
+    from kvint2eval.pins.pins import read_pins
 
     try:
         return read_pins(path)
@@ -165,8 +165,8 @@ def read_root_or_complain(path: str | None) -> Root | None:
     """Folder that an option names; None without one."""
     if path is None:
         return None
-    from kvint2eval.errors import InputError  # noqa: PLC0415
-    from kvint2eval.pins.root import Root  # noqa: PLC0415
+    from kvint2eval.errors import InputError
+    from kvint2eval.pins.root import Root
 
     try:
         return Root(path)
@@ -178,8 +178,8 @@ def read_policy_or_complain(path: str | None) -> Policy | None:
     """Policy of the file that an option names; None without one."""
     if path is None:
         return None
-    from kvint2eval.errors import PolicyError  # noqa: PLC0415
-    from kvint2eval.signing.policy import read_policy  # noqa: PLC0415
+    from kvint2eval.errors import PolicyError
+    from kvint2eval.signing.policy import read_policy
 
     try:
         return read_policy(path)
@@ -204,9 +204,9 @@ def say_remarks(report: Report, found: Collected) -> None:
 
 def judge_inputs(found: Collected, judge: Judge, descriptor: int, jobs: int) -> Tally:
     """Judge all inputs, writing the verdicts to a descriptor; what the run has to say goes to the report's remarks."""
-    from kvint2eval.batch import run_forked, run_serial  # noqa: PLC0415
-    from kvint2eval.files.inputs import STDIN  # noqa: PLC0415
-    from kvint2eval.report import Tally  # noqa: PLC0415
+    from kvint2eval.batch import run_forked, run_serial
+    from kvint2eval.files.inputs import STDIN
+    from kvint2eval.report import Tally
 
     sys.stdout.flush()
     sys.stderr.flush()

@@ -34,7 +34,7 @@ class CannotJudge(Exception):  # noqa: N818  # ends the command with a message; 
 
 def complain(message: str) -> None:
     """Print a message on standard error, on one line whatever it holds."""
-    from kvint2eval.report.escape import safe  # noqa: PLC0415
+    from kvint2eval.report.escape import safe
 
     # Where nobody can be told, the exit code still says it.
     with suppress(OSError):
@@ -43,7 +43,7 @@ def complain(message: str) -> None:
 
 def remark(message: str) -> None:
     """Print what is said but decides nothing on standard error."""
-    from kvint2eval.report.escape import safe  # noqa: PLC0415
+    from kvint2eval.report.escape import safe
 
     print(f"kvint2eval: {safe(message)}", file=sys.stderr)
 

@@ -29,9 +29,9 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    from kvint2eval.report.escape import safe  # noqa: PLC0415
-    from kvint2eval.strict_json.describe import describe  # noqa: PLC0415
-    from kvint2eval.strict_json.diff import ABSENT, differences  # noqa: PLC0415
+    from kvint2eval.report.escape import safe
+    from kvint2eval.strict_json.describe import describe
+    from kvint2eval.strict_json.diff import ABSENT, differences
 
     first, second = (_parsed(path) for path in (arguments.first, arguments.second))
     code = 0
@@ -44,9 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _parsed(path: str) -> object:
-    from kvint2eval.errors import InputError, StrictJsonError  # noqa: PLC0415
-    from kvint2eval.files.inputs import read_record_file  # noqa: PLC0415
-    from kvint2eval.strict_json.parse import decode_bytes, parse_text  # noqa: PLC0415
+    from kvint2eval.errors import InputError, StrictJsonError
+    from kvint2eval.files.inputs import read_record_file
+    from kvint2eval.strict_json.parse import decode_bytes, parse_text
 
     try:
         return parse_text(decode_bytes(read_record_file(path)))

@@ -35,9 +35,9 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    from kvint2eval.errors import InputError  # noqa: PLC0415
-    from kvint2eval.files.digest import sha256_file, sha256_text_file  # noqa: PLC0415
-    from kvint2eval.report.escape import safe  # noqa: PLC0415
+    from kvint2eval.errors import InputError
+    from kvint2eval.files.digest import sha256_file, sha256_text_file
+    from kvint2eval.report.escape import safe
 
     compute = sha256_text_file if arguments.text else sha256_file
     code = 0
@@ -54,9 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _witness(path: str) -> str:
     """Witness digest of a record, whatever witness it states."""
-    from kvint2eval.adjudication import read_subject  # noqa: PLC0415
-    from kvint2eval.files.inputs import read_record_file  # noqa: PLC0415
-    from kvint2eval.verdict import Finding  # noqa: PLC0415
+    from kvint2eval.adjudication import read_subject
+    from kvint2eval.files.inputs import read_record_file
+    from kvint2eval.verdict import Finding
 
     data = read_record_file(path)
     subject = read_subject(data)

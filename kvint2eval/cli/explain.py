@@ -30,7 +30,7 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    from kvint2eval.explain import explain, index  # noqa: PLC0415
+    from kvint2eval.explain import explain, index
 
     if arguments.code is None:
         print(index(), end="")

@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _prepare(arguments: argparse.Namespace) -> Gate:
     """The gate, after the update if one was asked for."""
-    from kvint2eval.gate.check import Gate, collect_pages  # noqa: PLC0415
+    from kvint2eval.gate.check import Gate, collect_pages
 
     file = _read(arguments.pins)
     pages, errors = collect_pages([*(str(file.root / page) for page in file.pages), *arguments.paths])
@@ -107,8 +107,8 @@ def _prepare(arguments: argparse.Namespace) -> Gate:
 
 def _why_unsupported(data: bytes) -> str | None:
     """Finding of an unsupported record, in words."""
-    from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
-    from kvint2eval.codes import Outcome  # noqa: PLC0415
+    from kvint2eval.adjudication import adjudicate
+    from kvint2eval.codes import Outcome
 
     verdict = adjudicate(data)
     if verdict.outcome is not Outcome.UNSUPPORTED or verdict.finding is None:
@@ -117,8 +117,8 @@ def _why_unsupported(data: bytes) -> str | None:
 
 
 def _read(path: str) -> GateFile:
-    from kvint2eval.errors import PinsError  # noqa: PLC0415
-    from kvint2eval.gate.tables import read_gate_file  # noqa: PLC0415
+    from kvint2eval.errors import PinsError
+    from kvint2eval.gate.tables import read_gate_file
 
     try:
         file = read_gate_file(path)
@@ -133,8 +133,8 @@ def _read(path: str) -> GateFile:
 
 
 def _update(file: GateFile, pages: list[str]) -> None:
-    from kvint2eval.gate.update import update  # noqa: PLC0415
-    from kvint2eval.report.escape import safe  # noqa: PLC0415
+    from kvint2eval.gate.update import update
+    from kvint2eval.report.escape import safe
 
     try:
         written = update(file, pages)
@@ -147,13 +147,13 @@ def _update(file: GateFile, pages: list[str]) -> None:
 def _report(name: str, path_root: str | None) -> GateReport:
     if name in CI_FORMATS:
         return ci_report(name, "gate", path_root)
-    from kvint2eval.report.gate_text import GateLines, GateText  # noqa: PLC0415
+    from kvint2eval.report.gate_text import GateLines, GateText
 
     return GateLines() if name == "jsonl" else GateText()
 
 
 def _write(report: GateReport, bindings: Iterable[Binding], pins: str, descriptor: int) -> Tally:
-    from kvint2eval.report import Tally, safe  # noqa: PLC0415
+    from kvint2eval.report import Tally, safe
 
     pieces = []
     held = failed = 0
@@ -168,7 +168,7 @@ def _write(report: GateReport, bindings: Iterable[Binding], pins: str, descripto
 
 
 def _write_fault(report: GateReport, message: str, descriptor: int) -> Tally:
-    from kvint2eval.report import Tally  # noqa: PLC0415
+    from kvint2eval.report import Tally
 
     write_all(descriptor, report.fault(message))
     return Tally(errors=1)
@@ -176,12 +176,12 @@ def _write_fault(report: GateReport, message: str, descriptor: int) -> Tally:
 
 def _issues(binding: Binding, pins: str) -> list[Issue]:
     """Issues of a binding, the command that fixes them as the user would type it."""
-    from kvint2eval.report.issue import of_gate  # noqa: PLC0415
+    from kvint2eval.report.issue import of_gate
 
     issues = [of_gate(finding) for finding in binding.findings]
     if not issues or pins == DEFAULT_PINS:
         return issues
-    import shlex  # noqa: PLC0415
+    import shlex
 
     command = f"gate --update --pins {shlex.quote(pins)}"
     return [

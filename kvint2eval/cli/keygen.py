@@ -35,10 +35,10 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    from pathlib import Path  # noqa: PLC0415
+    from pathlib import Path
 
-    from kvint2eval.errors import SigningError  # noqa: PLC0415
-    from kvint2eval.signing.keys import generate_key, write_key_pair  # noqa: PLC0415
+    from kvint2eval.errors import SigningError
+    from kvint2eval.signing.keys import generate_key, write_key_pair
 
     try:
         key = generate_key(arguments.algorithm)

@@ -31,14 +31,14 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    import json  # noqa: PLC0415
-    from pathlib import Path  # noqa: PLC0415
+    import json
+    from pathlib import Path
 
-    from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
-    from kvint2eval.codes import Outcome  # noqa: PLC0415
-    from kvint2eval.contract.v2.migrate import migrate_v1  # noqa: PLC0415
-    from kvint2eval.errors import CanonicalFormError  # noqa: PLC0415
-    from kvint2eval.files.atomic import write_whole  # noqa: PLC0415
+    from kvint2eval.adjudication import adjudicate
+    from kvint2eval.codes import Outcome
+    from kvint2eval.contract.v2.migrate import migrate_v1
+    from kvint2eval.errors import CanonicalFormError
+    from kvint2eval.files.atomic import write_whole
 
     try:
         skeleton = migrate_v1(_members(arguments.record))
@@ -64,11 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _members(path: str) -> dict[str, object]:
     """Members of a v1 record that is not unsupported."""
-    from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
-    from kvint2eval.codes import Outcome  # noqa: PLC0415
-    from kvint2eval.errors import InputError  # noqa: PLC0415
-    from kvint2eval.files.inputs import read_record_file  # noqa: PLC0415
-    from kvint2eval.strict_json.parse import decode_bytes, parse_text  # noqa: PLC0415
+    from kvint2eval.adjudication import adjudicate
+    from kvint2eval.codes import Outcome
+    from kvint2eval.errors import InputError
+    from kvint2eval.files.inputs import read_record_file
+    from kvint2eval.strict_json.parse import decode_bytes, parse_text
 
     try:
         data = read_record_file(path)

@@ -38,10 +38,10 @@ def opened(path: str | None) -> Iterator[int]:
         except OSError as error:
             raise CannotJudge(f"standard output: {error.strerror or error}") from error
         return
-    from pathlib import Path  # noqa: PLC0415  # takes a sixth of the command's start
+    from pathlib import Path  # takes a sixth of the command's start
 
-    from kvint2eval.files.atomic import replacing  # noqa: PLC0415
-    from kvint2eval.files.names import quoted  # noqa: PLC0415
+    from kvint2eval.files.atomic import replacing
+    from kvint2eval.files.names import quoted
 
     if Path(path).is_dir():
         raise CannotJudge(f"--output {quoted(path)}: found a folder, allowed: a file")
@@ -77,17 +77,17 @@ def ci_report(name: str, command: str, path_root: str | None = None) -> CiReport
     path_root
         Folder that paths are told from; None for the root of the repository.
     """
-    from kvint2eval.report.place import PathRoot  # noqa: PLC0415
+    from kvint2eval.report.place import PathRoot
 
     if name == "sarif":
-        from kvint2eval.report.sarif import Sarif  # noqa: PLC0415
+        from kvint2eval.report.sarif import Sarif
 
         return Sarif(command, PathRoot(path_root))
     if name == "junit":
-        from kvint2eval.report.junit import Junit  # noqa: PLC0415
+        from kvint2eval.report.junit import Junit
 
         return Junit(f"kvint2eval {command}", _now())
-    from kvint2eval.report.github import Github  # noqa: PLC0415
+    from kvint2eval.report.github import Github
 
     return Github(with_summary=step_summary(name) is not None, root=PathRoot(path_root))
 
@@ -131,7 +131,7 @@ def assemble(
         tally = write_pieces(descriptor)
         write_all(descriptor, report.end(tally))
         return tally
-    import tempfile  # noqa: PLC0415  # takes longer to import than most of the command
+    import tempfile  # takes longer to import than most of the command
 
     with tempfile.TemporaryFile() as body:
         tally = write_pieces(body.fileno())
@@ -149,7 +149,7 @@ def assemble(
 
 def _without_rows(body: IO[bytes], descriptor: int) -> Iterator[bytes]:
     """Write the lines of a report, except those for the step summary, which are given."""
-    from kvint2eval.report.github import SUMMARY_MARK  # noqa: PLC0415
+    from kvint2eval.report.github import SUMMARY_MARK
 
     for line in body:
         if line.startswith(SUMMARY_MARK):
@@ -159,9 +159,9 @@ def _without_rows(body: IO[bytes], descriptor: int) -> Iterator[bytes]:
 
 
 def _append(path: str, words: Words, tally: Tally, rows: Iterator[bytes]) -> None:
-    from pathlib import Path  # noqa: PLC0415
+    from pathlib import Path
 
-    from kvint2eval.report.github import summary  # noqa: PLC0415
+    from kvint2eval.report.github import summary
 
     text = summary(words.title, words.sentence(tally), rows)
     try:

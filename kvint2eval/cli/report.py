@@ -67,8 +67,8 @@ def _details(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    from kvint2eval.batch import Judge  # noqa: PLC0415
-    from kvint2eval.cli.adjudicate import (  # noqa: PLC0415
+    from kvint2eval.batch import Judge
+    from kvint2eval.cli.adjudicate import (
         judge_inputs,
         read_pins_or_complain,
         read_policy_or_complain,
@@ -76,8 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
         say,
         say_remarks,
     )
-    from kvint2eval.files.inputs import AUDIT_SUFFIX, collect  # noqa: PLC0415
-    from kvint2eval.report.html import HtmlPage  # noqa: PLC0415
+    from kvint2eval.files.inputs import AUDIT_SUFFIX, collect
+    from kvint2eval.report.html import HtmlPage
 
     held = (
         read_pins_or_complain(arguments.pins),
@@ -128,10 +128,10 @@ def _read_audit(path: str) -> tuple[AuditFinding, ...]:
     CannotJudge
         The file is not what `kvint2eval-producer audit --format json` writes.
     """
-    from kvint2eval.errors import InputError, StrictJsonError  # noqa: PLC0415
-    from kvint2eval.files.inputs import read_record_file  # noqa: PLC0415
-    from kvint2eval.report.html.section import AuditFinding  # noqa: PLC0415
-    from kvint2eval.strict_json.parse import decode_bytes, parse_text  # noqa: PLC0415
+    from kvint2eval.errors import InputError, StrictJsonError
+    from kvint2eval.files.inputs import read_record_file
+    from kvint2eval.report.html.section import AuditFinding
+    from kvint2eval.strict_json.parse import decode_bytes, parse_text
 
     try:
         document: Any = parse_text(decode_bytes(read_record_file(path)))

@@ -38,7 +38,7 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    from importlib import resources  # noqa: PLC0415
+    from importlib import resources
 
     name = f"{_FOLDERS[arguments.version]}/{arguments.version}.schema.json"
     print(resources.files("kvint2eval").joinpath(name).read_text(encoding="utf-8"), end="")

@@ -34,13 +34,13 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    from pathlib import Path  # noqa: PLC0415
+    from pathlib import Path
 
-    from kvint2eval.errors import InputError, SigningError  # noqa: PLC0415
-    from kvint2eval.files.atomic import write_whole  # noqa: PLC0415
-    from kvint2eval.files.inputs import ENVELOPE_SUFFIX, read_record_file  # noqa: PLC0415
-    from kvint2eval.signing.envelope import EnvelopeFault, dump_envelope  # noqa: PLC0415
-    from kvint2eval.signing.keys import read_private_key, sign_statement  # noqa: PLC0415
+    from kvint2eval.errors import InputError, SigningError
+    from kvint2eval.files.atomic import write_whole
+    from kvint2eval.files.inputs import ENVELOPE_SUFFIX, read_record_file
+    from kvint2eval.signing.envelope import EnvelopeFault, dump_envelope
+    from kvint2eval.signing.keys import read_private_key, sign_statement
 
     target = Path(arguments.record + ENVELOPE_SUFFIX)
     try:
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _version(path: str, record: bytes) -> str:
     """Contract of a record that can be read; its verdict goes to the log."""
-    from kvint2eval.adjudication import adjudicate  # noqa: PLC0415
+    from kvint2eval.adjudication import adjudicate
 
     verdict = adjudicate(record)
     if not verdict.echo:
@@ -73,7 +73,7 @@ def _version(path: str, record: bytes) -> str:
 
 def _statement(name: str, record: bytes, version: str, before: bytes | None) -> bytes:
     """The Statement that others signed, where it is about this record, else a new one."""
-    from kvint2eval.signing.envelope import build_statement, check_statement, parse_envelope  # noqa: PLC0415
+    from kvint2eval.signing.envelope import build_statement, check_statement, parse_envelope
 
     if before is None:
         return build_statement(name, record, version)

@@ -31,11 +31,11 @@ def add(commands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    from kvint2eval.errors import InputError, PolicyError  # noqa: PLC0415
-    from kvint2eval.files.inputs import read_envelope, read_record_file  # noqa: PLC0415
-    from kvint2eval.report.escape import safe  # noqa: PLC0415
-    from kvint2eval.signing.policy import read_policy  # noqa: PLC0415
-    from kvint2eval.verdict import Finding  # noqa: PLC0415
+    from kvint2eval.errors import InputError, PolicyError
+    from kvint2eval.files.inputs import read_envelope, read_record_file
+    from kvint2eval.report.escape import safe
+    from kvint2eval.signing.policy import read_policy
+    from kvint2eval.verdict import Finding
 
     try:
         policy = read_policy(arguments.policy)

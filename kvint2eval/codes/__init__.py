@@ -8,6 +8,8 @@ The code of a finding is declared beside the rule that gives it. `FINDINGS` coll
 is asked for, and imports every rule for that; judging a record does not need it.
 """
 
+from __future__ import annotations
+
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,5 +1,7 @@
 """Reasons of a verdict, the contracts' own codes, with what each means."""
 
+from __future__ import annotations
+
 from kvint2eval.codes.kinds import Outcome, Reason, ReasonCode
 
 __all__ = ["REASONS"]

@@ -4,6 +4,8 @@
 to load than the rest of the adjudicator.
 """
 
+from __future__ import annotations
+
 __all__ = ["KNOWN_VERSIONS", "V1", "V2"]
 
 V1 = "kvint2eval/v1"

@@ -1,5 +1,7 @@
 """Codes that the rules of both contracts give, each with its step in either."""
 
+from __future__ import annotations
+
 from kvint2eval.codes.kinds import Code, Reason
 
 __all__ = ["MODELED_EVIDENCE", "UNKNOWN_EVIDENCE", "WITNESS_MALFORMED", "WITNESS_MISMATCH", "WITNESS_MISSING"]

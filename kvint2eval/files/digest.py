@@ -1,5 +1,7 @@
 """SHA-256 of bytes, of files, and of text in LF form."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import stat

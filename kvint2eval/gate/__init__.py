@@ -4,6 +4,8 @@
 them against each other and never writes, and `update` writes. `codes` lists what can be found.
 """
 
+from __future__ import annotations
+
 from kvint2eval.gate.codes import GATE_FINDINGS
 
 __all__ = ["GATE_FINDINGS"]

@@ -1,5 +1,7 @@
 """Closed list of the docs gate's findings. A published code keeps its spelling and its meaning."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 __all__ = ["GATE_FINDINGS", "GateCode"]

@@ -1,5 +1,7 @@
 """Roles of what a pin or a record names by its digest."""
 
+from __future__ import annotations
+
 __all__ = ["GATE_ROLES", "ROLES", "ROLES_V2"]
 
 ROLES = ("artifact", "recipe_artifact", "model", "runtime")

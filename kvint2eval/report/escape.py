@@ -4,6 +4,8 @@ A record is written by anyone. Its strings, and the paths that lead to it, may h
 sequences, or what a CI system takes for a command. What leaves here is printable and stays on one line.
 """
 
+from __future__ import annotations
+
 import re
 
 __all__ = ["ascii_json", "safe"]

@@ -8,15 +8,19 @@ here. Places are looked for only after something was refused, so that an accepte
 Time is linear in the input, and memory is bounded by `MAX_RECORD_BYTES`.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import re
-from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, absent from typeshed
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.errors import StrictJsonError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "MAX_DEPTH",

@@ -1,5 +1,7 @@
 """Backends: the work that grows with the number of tokens, on a CPU or a GPU."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from producer.backend.cpu import NumpyBackend
@@ -24,7 +26,7 @@ def cuda_problem() -> str | None:
     return None
 
 
-def select_backend(name: str, workers: int | None = None) -> "Backend":
+def select_backend(name: str, workers: int | None = None) -> Backend:
     """Return a backend by name.
 
     Parameters

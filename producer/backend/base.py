@@ -4,6 +4,8 @@ A protocol (`producer.experiment.slice.protocol`) calls nothing but these method
 A GPU backend has the same methods over device arrays; queries and outputs cross the seam as NumPy arrays.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -59,7 +61,7 @@ class Decoded:
         Wall time of the step, the query and the output in host memory.
     """
 
-    outputs: "Float32Array"
+    outputs: Float32Array
     decode_us: float
     host_us: float
 
@@ -90,7 +92,7 @@ class RotatedCache(Protocol):
     """
 
     @property
-    def rotation(self) -> "Rotation": ...  # noqa: D102 - described on the class
+    def rotation(self) -> Rotation: ...  # noqa: D102 - described on the class
 
 
 class Backend(Protocol):
@@ -114,22 +116,20 @@ class Backend(Protocol):
         """Return what else a side file says of it: names to JSON values, None where unknown."""
         ...
 
-    def rotate(
-        self, source: "KVSource", rotation: "Rotation", spare: RotatedCache | None = None
-    ) -> RotatedCache:
+    def rotate(self, source: KVSource, rotation: Rotation, spare: RotatedCache | None = None) -> RotatedCache:
         """Return the cache with keys and values rotated.
 
         `spare` is an earlier result for the same source that is no longer needed: its memory is reused.
         """
         ...
 
-    def attend_float(self, cache: RotatedCache, queries: "Float32Array") -> "Float32Array":
+    def attend_float(self, cache: RotatedCache, queries: Float32Array) -> Float32Array:
         """Return head outputs of the unquantized cache, float32, shape of `queries`."""
         ...
 
     def search_clips(
-        self, cache: RotatedCache, queries: "Float32Array", ratios: "Sequence[float]", group_size: int
-    ) -> "Float32Array":
+        self, cache: RotatedCache, queries: Float32Array, ratios: Sequence[float], group_size: int
+    ) -> Float32Array:
         """Return head outputs of the quantized cache by clip ratio, (ratios, *queries.shape), float32."""
         ...
 
@@ -137,19 +137,19 @@ class Backend(Protocol):
         """Return the cache quantized and packed."""
         ...
 
-    def attend_packed(self, cache: PackedCache, queries: "Float32Array") -> "Float32Array":
+    def attend_packed(self, cache: PackedCache, queries: Float32Array) -> Float32Array:
         """Return head outputs that read the packed cache, float32, shape of `queries`."""
         ...
 
-    def decode(self, cache: PackedCache, query: "Float32Array", w_o: "Float32Array") -> Decoded:
+    def decode(self, cache: PackedCache, query: Float32Array, w_o: Float32Array) -> Decoded:
         """Return the output of one decode step, attention and W_O, with its times."""
         ...
 
-    def project(self, heads: "Float32Array", w_o: "Float32Array") -> "Float32Array":
+    def project(self, heads: Float32Array, w_o: Float32Array) -> Float32Array:
         """Return the outputs after W_O, float32, shape (Q, output_dim)."""
         ...
 
-    def nmse(self, observed: "Float32Array", reference: "Float32Array") -> "Float64Array":
+    def nmse(self, observed: Float32Array, reference: Float32Array) -> Float64Array:
         """Return the NMSE of every query, float64, shape (Q,)."""
         ...
 
@@ -159,8 +159,8 @@ class SplittingBackend(Protocol):
     """A backend that can read keys and values from different caches."""
 
     def attend_packed_keys(
-        self, cache: PackedCache, values: RotatedCache, queries: "Float32Array"
-    ) -> "Float32Array":
+        self, cache: PackedCache, values: RotatedCache, queries: Float32Array
+    ) -> Float32Array:
         """Return head outputs that read packed keys and float values, float32, shape of `queries`.
 
         Both caches have one rotation, and the heads are rotated as the values are.

@@ -4,6 +4,8 @@ Keys and values are read in *tiles*: some tokens of S heads, channel-major, (S, 
 read is one such tile; different reads may be different heads, or the same heads at another clip ratio.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -36,14 +38,12 @@ class Partial:
         Σ exp(score - top)·v.
     """
 
-    top: "Float32Array"
-    total: "Float32Array"
-    values: "Float32Array"
+    top: Float32Array
+    total: Float32Array
+    values: Float32Array
 
 
-def partial_attention(
-    queries: "Float32Array", tokens: int, keys: "TileReader", values: "TileReader"
-) -> Partial:
+def partial_attention(queries: Float32Array, tokens: int, keys: TileReader, values: TileReader) -> Partial:
     """Return the softmax sums of some tokens (E9).
 
     Parameters
@@ -94,11 +94,11 @@ def partial_attention(
 
 
 def _score(
-    queries: "Float32Array",
-    levels: "Float32Array",
-    unit: "Float32Array | None",
-    out: "Float32Array",
-    part: "Float32Array",
+    queries: Float32Array,
+    levels: Float32Array,
+    unit: Float32Array | None,
+    out: Float32Array,
+    part: Float32Array,
 ) -> None:
     """Write the scores of one head's tile to `out`, (Q, tokens); `part` (tokens,) is room to work in."""
     if unit is None:
@@ -114,11 +114,11 @@ def _score(
 
 
 def _weigh(
-    weights: "Float32Array",
-    levels: "Float32Array",
-    unit: "Float32Array | None",
-    out: "Float32Array",
-    part: "Float32Array",
+    weights: Float32Array,
+    levels: Float32Array,
+    unit: Float32Array | None,
+    out: Float32Array,
+    part: Float32Array,
 ) -> None:
     """Write Σ weight·value of one head's tile to `out`, (Q, groups, group_size); `part` as in `_score`."""
     if unit is None:
@@ -130,7 +130,7 @@ def _weigh(
             np.matmul(levels[group], part, out=target[group])
 
 
-def merge_partials(partials: "Sequence[Partial]") -> "Float32Array":
+def merge_partials(partials: Sequence[Partial]) -> Float32Array:
     """Return attention outputs, shape (A, S, Q, head_dim), float32 (E9).
 
     Parameters

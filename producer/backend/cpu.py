@@ -4,6 +4,8 @@ It works in the thread that calls it. Candidates are spread over cores by `produ
 the number of cores changes no bit.
 """
 
+from __future__ import annotations
+
 import math
 import time
 from dataclasses import dataclass
@@ -44,7 +46,7 @@ class NumpyRotatedCache:
     """A float cache after a rotation; see `producer.backend.base.RotatedCache`."""
 
     source: KVSource
-    rotation: "Rotation"
+    rotation: Rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ class PackedBlock:
     scale : float32, shape (num_kv_heads, 2, groups, tokens)
     """
 
-    packed: "UInt8Array"
-    scale: "Float32Array"
+    packed: UInt8Array
+    scale: Float32Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class NumpyPackedCache:
     """
 
     blocks: list[PackedBlock]
-    rotation: "Rotation"
+    rotation: Rotation
     group_size: int
 
     @property
@@ -91,7 +93,7 @@ class NumpyPackedCache:
 class _RotatingSource:
     """A source whose blocks are rotated when they are read: for caches that are not kept in memory."""
 
-    def __init__(self, source: KVSource, rotation: "Rotation") -> None:
+    def __init__(self, source: KVSource, rotation: Rotation) -> None:
         self._source = source
         self._rotation = rotation
         self._scratch = Scratch()
@@ -100,14 +102,14 @@ class _RotatingSource:
         self.head_dim = source.head_dim
         self.num_blocks = source.num_blocks
 
-    def block(self, index: int) -> "Float32Array":
+    def block(self, index: int) -> Float32Array:
         block = self._source.block(index)
         return rotate_block(block, self._rotation, self._scratch.take("block", block.shape), self._scratch)
 
 
 def rotate_block(
-    block: "Float32Array", rotation: "Rotation", out: "Float32Array", scratch: Scratch
-) -> "Float32Array":
+    block: Float32Array, rotation: Rotation, out: Float32Array, scratch: Scratch
+) -> Float32Array:
     """Write a block to `out`, rotated head by head so that a tile stays in the cache, and return `out`."""
     for head, target in zip(block, out, strict=True):
         for tile, rotated in zip(head, target, strict=True):
@@ -148,7 +150,7 @@ class NumpyBackend:
         return {}
 
     def rotate(
-        self, source: KVSource, rotation: "Rotation", spare: "RotatedCache | None" = None
+        self, source: KVSource, rotation: Rotation, spare: RotatedCache | None = None
     ) -> NumpyRotatedCache:
         """Return the rotated cache; see `Backend.rotate`.
 
@@ -161,7 +163,7 @@ class NumpyBackend:
         own = cast("NumpyRotatedCache | None", spare)
         room = None if own is None or isinstance(own.rotation, Identity) else own.source
 
-        def work(index: int) -> "Float32Array":
+        def work(index: int) -> Float32Array:
             block = source.block(index)
             heads, _, d, tokens = block.shape
             out = empty_block(heads, d, tokens) if room is None else room.block(index)
@@ -169,7 +171,7 @@ class NumpyBackend:
 
         return NumpyRotatedCache(BlockSource(_each(work, source.num_blocks)), rotation)
 
-    def attend_float(self, cache: "RotatedCache", queries: "Float32Array") -> "Float32Array":
+    def attend_float(self, cache: RotatedCache, queries: Float32Array) -> Float32Array:
         """Return head outputs of the unquantized cache; see `Backend.attend_float`."""
         own = cast("NumpyRotatedCache", cache)
         scaled = _scaled_queries(queries, own.rotation, own.source.head_dim)
@@ -187,8 +189,8 @@ class NumpyBackend:
         return _by_query(merged[0])
 
     def search_clips(
-        self, cache: "RotatedCache", queries: "Float32Array", ratios: "Sequence[float]", group_size: int
-    ) -> "Float32Array":
+        self, cache: RotatedCache, queries: Float32Array, ratios: Sequence[float], group_size: int
+    ) -> Float32Array:
         """Return head outputs of the quantized cache for every clip ratio; see `Backend.search_clips`.
 
         The row maxima are computed once for all ratios. The codes are used as they come from the quantizer,
@@ -206,17 +208,15 @@ class NumpyBackend:
         merged = [merge_partials(partials) for partials in zip(*blocks, strict=True)]
         return np.ascontiguousarray(np.concatenate(merged, axis=1).transpose(0, 2, 1, 3))
 
-    def _search_head(
-        self, tiles: "Float32Array", queries: "Float32Array", ratios: "Sequence[float]"
-    ) -> Partial:
+    def _search_head(self, tiles: Float32Array, queries: Float32Array, ratios: Sequence[float]) -> Partial:
         """Return the softmax sums of one head of a block, one read a clip ratio."""
         group_size = queries.shape[2]
 
-        def reader(part: int) -> "TileReader":
+        def reader(part: int) -> TileReader:
             rows = split_groups(tiles[part], group_size, 0)
             absmax = _row_absmax(rows)
 
-            def read(index: int) -> "tuple[Float32Array, Float32Array]":
+            def read(index: int) -> tuple[Float32Array, Float32Array]:
                 scale = dialect.row_scale(absmax, ratios[index])
                 levels = dialect.code_values(rows, scale, self._scratch.take("levels", rows.shape))
                 levels -= _LEVELS
@@ -227,7 +227,7 @@ class NumpyBackend:
         reads = np.broadcast_to(queries[None], (len(ratios), 1, *queries.shape))
         return partial_attention(reads, tiles.shape[2], reader(0), reader(1))
 
-    def quantize_pack(self, cache: "RotatedCache", ratio: float, group_size: int) -> NumpyPackedCache:
+    def quantize_pack(self, cache: RotatedCache, ratio: float, group_size: int) -> NumpyPackedCache:
         """Return the cache quantized and packed; see `Backend.quantize_pack`."""
         own = cast("NumpyRotatedCache", cache)
 
@@ -248,7 +248,7 @@ class NumpyBackend:
 
         return NumpyPackedCache(_each(work, own.source.num_blocks), own.rotation, group_size)
 
-    def attend_packed(self, cache: "PackedCache", queries: "Float32Array") -> "Float32Array":
+    def attend_packed(self, cache: PackedCache, queries: Float32Array) -> Float32Array:
         """Return head outputs that read the packed cache; see `Backend.attend_packed`."""
         own = cast("NumpyPackedCache", cache)
         scaled = _scaled_queries(queries, own.rotation, own.group_size)
@@ -257,7 +257,7 @@ class NumpyBackend:
             block = own.blocks[index]
             unit = block.scale / dialect.LEVELS_PER_SCALE
 
-            def reader(part: int) -> "TileReader":
+            def reader(part: int) -> TileReader:
                 return lambda head: (
                     self._unpacked_levels(block.packed[head, part], own.group_size)[None],
                     unit[head, part][None],
@@ -269,8 +269,8 @@ class NumpyBackend:
         return _by_query(merged[:, 0])
 
     def attend_packed_keys(
-        self, cache: "PackedCache", values: "RotatedCache", queries: "Float32Array"
-    ) -> "Float32Array":
+        self, cache: PackedCache, values: RotatedCache, queries: Float32Array
+    ) -> Float32Array:
         """Return head outputs of packed keys and float values; see `SplittingBackend.attend_packed_keys`."""
         own, floats = cast("NumpyPackedCache", cache), cast("NumpyRotatedCache", values)
         scaled = _scaled_queries(queries, own.rotation, own.group_size)
@@ -293,7 +293,7 @@ class NumpyBackend:
         merged = merge_partials(_each(work, len(own.blocks)))
         return _by_query(merged[:, 0])
 
-    def _unpacked_levels(self, packed: "UInt8Array", group_size: int) -> "Float32Array":
+    def _unpacked_levels(self, packed: UInt8Array, group_size: int) -> Float32Array:
         """Return the levels 2·code - 3 of a packed tile, float32, shape (groups, group_size, tokens)."""
         quarter, tokens = packed.shape
         # Four bytes a float32: as many as there are codes.
@@ -309,31 +309,31 @@ class NumpyBackend:
         np.copyto(out, levels.view(np.int8).reshape(shape))
         return out
 
-    def decode(self, cache: "PackedCache", query: "Float32Array", w_o: "Float32Array") -> Decoded:
+    def decode(self, cache: PackedCache, query: Float32Array, w_o: Float32Array) -> Decoded:
         """Return the output of one decode step and its wall time; see `Backend.decode`."""
         start = time.perf_counter()
         outputs = self.project(self.attend_packed(cache, query), w_o)
         elapsed_us = 1e6 * (time.perf_counter() - start)
         return Decoded(outputs, elapsed_us, elapsed_us)
 
-    def project(self, heads: "Float32Array", w_o: "Float32Array") -> "Float32Array":
+    def project(self, heads: Float32Array, w_o: Float32Array) -> Float32Array:
         """Return the outputs after W_O; see `Backend.project`. Float32 sums over heads and channels."""
         flat = w_o.reshape(-1, w_o.shape[-1])
         outputs: Float32Array = np.einsum("qc,co->qo", heads.reshape(heads.shape[0], -1), flat)
         return outputs
 
-    def nmse(self, observed: "Float32Array", reference: "Float32Array") -> "Float64Array":
+    def nmse(self, observed: Float32Array, reference: Float32Array) -> Float64Array:
         """Return the NMSE of every query; see `producer.numerics.nmse.nmse`."""
         return nmse(observed, reference)
 
 
-def _each(work: "Callable[[int], _Result]", count: int) -> list[_Result]:
+def _each(work: Callable[[int], _Result], count: int) -> list[_Result]:
     """Return ``[work(0), …, work(count - 1)]``, NumPy set for tiles."""
     with unbuffered():
         return [work(index) for index in range(count)]
 
 
-def _row_absmax(rows: "Float32Array") -> "Float32Array":
+def _row_absmax(rows: Float32Array) -> Float32Array:
     """Return the row maxima of a tile (groups, group_size, tokens), and raise if one is not finite."""
     absmax = dialect.row_absmax(rows, axis=1)
     if not np.isfinite(absmax).all():
@@ -341,7 +341,7 @@ def _row_absmax(rows: "Float32Array") -> "Float32Array":
     return absmax
 
 
-def _scaled_queries(queries: "Float32Array", rotation: "Rotation", group_size: int) -> "Float32Array":
+def _scaled_queries(queries: Float32Array, rotation: Rotation, group_size: int) -> Float32Array:
     """Return rotated queries divided by √head_dim, by head: (heads, Q, groups, group_size), float32."""
     require_finite(queries, "queries")
     count, heads, d = queries.shape
@@ -350,6 +350,6 @@ def _scaled_queries(queries: "Float32Array", rotation: "Rotation", group_size: i
     return by_head.reshape((heads, count, d // group_size, group_size))
 
 
-def _by_query(heads: "Float32Array") -> "Float32Array":
+def _by_query(heads: Float32Array) -> Float32Array:
     """Return (heads, Q, head_dim) as (Q, heads, head_dim), C order."""
     return np.ascontiguousarray(heads.transpose(1, 0, 2))

@@ -1,5 +1,7 @@
 """Head outputs of quantized keys and float values, on any backend."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from producer.backend.base import SplittingBackend
@@ -15,13 +17,13 @@ __all__ = ["key_outputs"]
 
 
 def key_outputs(
-    backend: "Backend",
-    packed: "PackedCache",
-    cache: "RotatedCache",
-    queries: "Float32Array",
-    source: "tuple[KVSource, Rotation]",
+    backend: Backend,
+    packed: PackedCache,
+    cache: RotatedCache,
+    queries: Float32Array,
+    source: tuple[KVSource, Rotation],
     coding: tuple[float, int],
-) -> "Float32Array":
+) -> Float32Array:
     """Return head outputs that read packed keys and float values: only the keys are quantized.
 
     Parameters

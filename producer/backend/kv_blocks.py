@@ -5,6 +5,8 @@ side by side, (num_kv_heads, 2, head_dim, tokens): the CPU vectorises over token
 The project's array order (num_kv_heads, seq_len, head_dim) is what `ArraySource` takes.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Protocol
 
 from producer.backend.scratch import aligned_empty
@@ -31,12 +33,12 @@ def block_ranges(seq_len: int, head_dim: int) -> list[tuple[int, int]]:
     return [(start, min(start + step, seq_len)) for start in range(0, seq_len, step)]
 
 
-def empty_block(num_kv_heads: int, head_dim: int, tokens: int) -> "Float32Array":
+def empty_block(num_kv_heads: int, head_dim: int, tokens: int) -> Float32Array:
     """Return an uninitialised block, float32, shape (num_kv_heads, 2, head_dim, tokens)."""
     return aligned_empty((num_kv_heads, 2, head_dim, tokens))
 
 
-def copy_channel_major(values: "Float32Array", out: "Float32Array") -> None:
+def copy_channel_major(values: Float32Array, out: Float32Array) -> None:
     """Copy (…, tokens), whose tokens are far apart in memory, to `out`, where they are side by side.
 
     A few tokens at a time: the cache lines that they are read from are used up before they are dropped.
@@ -61,7 +63,7 @@ class KVSource(Protocol):
     head_dim: int
     num_blocks: int
 
-    def block(self, index: int) -> "Float32Array":
+    def block(self, index: int) -> Float32Array:
         """Return block `index`, float32, shape (num_kv_heads, 2, head_dim, tokens): keys, then values.
 
         Read-only for the caller, and valid until the same thread asks for another block.
@@ -78,13 +80,13 @@ class BlockSource:
         At least one.
     """
 
-    def __init__(self, blocks: "list[Float32Array]") -> None:
+    def __init__(self, blocks: list[Float32Array]) -> None:
         self._blocks = blocks
         self.num_blocks = len(blocks)
         self.num_kv_heads, _, self.head_dim, _ = blocks[0].shape
         self.seq_len = sum(block.shape[3] for block in blocks)
 
-    def block(self, index: int) -> "Float32Array":
+    def block(self, index: int) -> Float32Array:
         """Return block `index`; no copy."""
         return self._blocks[index]
 
@@ -105,7 +107,7 @@ class ArraySource(BlockSource):
         If a value is NaN or infinite.
     """
 
-    def __init__(self, k: "Float32Array", v: "Float32Array") -> None:
+    def __init__(self, k: Float32Array, v: Float32Array) -> None:
         if k.ndim != 3 or k.shape != v.shape or 0 in k.shape:
             raise SpecError(
                 f"k {k.shape} and v {v.shape} are not allowed: "

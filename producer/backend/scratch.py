@@ -3,6 +3,8 @@
 None of this changes a value; it decides whether a pass over a tile runs from the cache or not.
 """
 
+from __future__ import annotations
+
 import contextlib
 import math
 import threading
@@ -23,7 +25,7 @@ _ALIGNMENT_BYTES = 64
 _SMALL_BUFFER = 16
 
 
-def aligned_empty(shape: tuple[int, ...]) -> "Float32Array":
+def aligned_empty(shape: tuple[int, ...]) -> Float32Array:
     """Return an uninitialised float32 array that starts on a cache line.
 
     Vector loads and stores that cross cache lines take about twice as long; plain NumPy arrays start 16 bytes
@@ -41,7 +43,7 @@ class Scratch(threading.local):
     def __init__(self) -> None:
         self._arrays: dict[str, Float32Array] = {}
 
-    def take(self, name: str, shape: tuple[int, ...]) -> "Float32Array":
+    def take(self, name: str, shape: tuple[int, ...]) -> Float32Array:
         """Return this thread's array of that name, with the contents it was left with."""
         array = self._arrays.get(name)
         if array is None or array.shape != shape:
@@ -50,7 +52,7 @@ class Scratch(threading.local):
 
 
 @contextlib.contextmanager
-def unbuffered() -> "Iterator[None]":
+def unbuffered() -> Iterator[None]:
     """Keep NumPy from copying strided operands to its buffer before an operation.
 
     With the default buffer, operations whose inner loop is shorter than about 2000 elements run four times

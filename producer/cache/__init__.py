@@ -1,5 +1,7 @@
 """A packed KV cache for transformers: what a scheme says, stored byte for byte and read by `model.generate`."""
 
+from __future__ import annotations
+
 from typing import Any
 
 __all__ = ["PackedCache", "use_cache"]

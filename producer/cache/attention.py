@@ -4,6 +4,8 @@ Registered with transformers under `PACKED`, with a mask function of the same na
 (sliding windows, other caches, no cache) attend as `sdpa` does, or plainly where that knows no soft cap or sinks.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 from producer.cache.chunks import BodyReader, Softmax
@@ -170,7 +172,7 @@ def _require_mask(layer: PackedLayer, query: Tensor, mask: Tensor) -> None:
     )
 
 
-def _attend_rows(rows: "Rows", query: Tensor, scaling: float, extras: dict[str, Any]) -> Tensor:
+def _attend_rows(rows: Rows, query: Tensor, scaling: float, extras: dict[str, Any]) -> Tensor:
     """Return attention of the last tokens of sequences, each query reading its own form of every token."""
     count, length = query.shape[2], rows.length
     rows.encode_to(rows.windows.end(length))
@@ -184,7 +186,7 @@ def _attend_rows(rows: "Rows", query: Tensor, scaling: float, extras: dict[str, 
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 
-def _ends(rows: "Rows", first: int, count: int, device: Any) -> tuple[Tensor, Tensor]:
+def _ends(rows: Rows, first: int, count: int, device: Any) -> tuple[Tensor, Tensor]:
     """Return the positions of queries and of the first token that each reads exact, shape (count, 1)."""
     places = torch.arange(first, first + count, device=device)[:, None]
     flush, recent = rows.windows.flush, rows.windows.recent
@@ -193,7 +195,7 @@ def _ends(rows: "Rows", first: int, count: int, device: Any) -> tuple[Tensor, Te
 
 
 def _attend_block(
-    rows: "Rows", reader: BodyReader, query: Tensor, first: int, scaling: float, extras: dict[str, Any]
+    rows: Rows, reader: BodyReader, query: Tensor, first: int, scaling: float, extras: dict[str, Any]
 ) -> Tensor:
     """Return attention of queries at positions `first` …, by chunks of the body."""
     count = query.shape[2]
@@ -222,7 +224,7 @@ def _attend_block(
     return state.output(extras["s_aux"], reader.undo)
 
 
-def _attend_many(rows: "Rows", query: Tensor, scaling: float) -> Tensor:
+def _attend_many(rows: Rows, query: Tensor, scaling: float) -> Tensor:
     """Return attention of many queries: the body is decoded once for all of them."""
     windows, count = rows.windows, query.shape[2]
     before = rows.length - count

@@ -1,5 +1,7 @@
 """Caches and models: the forward of a model hands over its padding mask, and callers that pass no cache get one."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 from typing import TYPE_CHECKING, Any
@@ -59,7 +61,7 @@ def _after(_model: Any, _args: Any, arguments: dict[str, Any], _output: Any) -> 
 
 
 @contextlib.contextmanager
-def use_cache(model: Any, factory: "Callable[[], Any]") -> "Iterator[None]":
+def use_cache(model: Any, factory: Callable[[], Any]) -> Iterator[None]:
     """Give every `model.generate` in the block that is handed no cache one of its own.
 
     For callers that cannot pass one, such as evaluation harnesses.

@@ -5,6 +5,8 @@ zero point or minimum and Σ q_g. So codes are multiplied as they are, four plan
 the byte folded into the query as a power of two. Anything else is decoded, a chunk at a time.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 from producer.cache.libraries import Tensor, load_libraries
@@ -103,7 +105,7 @@ class Softmax:
         return found.view(rows, heads * self.group, self.count, channels).to(self._dtype)
 
 
-def reads_codes(encoder: "SideEncoder") -> bool:
+def reads_codes(encoder: SideEncoder) -> bool:
     """Return whether products are taken with the codes themselves: two bits, groups along channels, an affine level."""
     numerics = encoder.dialect.numerics
     return (
@@ -122,12 +124,12 @@ class BodyReader:
     rows : Rows
     """
 
-    def __init__(self, rows: "Rows") -> None:
+    def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._direct = {side: reads_codes(encoder) for side, encoder in rows.encoders.items()}
         self._query: tuple[Any, dict[str, Tensor]] | None = None
 
-    def chunks(self, tokens: int) -> "Iterator[tuple[int, int]]":
+    def chunks(self, tokens: int) -> Iterator[tuple[int, int]]:
         """Give bounds of chunks of the first tokens of the body."""
         for start in range(0, tokens, CHUNK):
             yield start, min(start + CHUNK, tokens)
@@ -234,7 +236,7 @@ def _planes(codes: Tensor, dtype: Any) -> Tensor:
     return out.flatten(-2)
 
 
-def _to_planes(query: Tensor, encoder: "SideEncoder") -> Tensor:
+def _to_planes(query: Tensor, encoder: SideEncoder) -> Tensor:
     """Return channels (…, head_dim) in the order of `_planes`, divided by 4 to the place in the byte."""
     axis = -2 if encoder.dialect.numerics.packing == "quartered" else -1
     shape = (4, -1) if axis == -2 else (-1, 4)
@@ -244,7 +246,7 @@ def _to_planes(query: Tensor, encoder: "SideEncoder") -> Tensor:
     return (lanes / _powers(query)).flatten(-2)
 
 
-def _channels(planes: Tensor, encoder: "SideEncoder") -> Tensor:
+def _channels(planes: Tensor, encoder: SideEncoder) -> Tensor:
     """Return sums over codes in the order of the channels: the inverse of `_to_planes` for outputs."""
     lanes = planes.unflatten(-1, (4, -1)) / _powers(planes)
     if encoder.dialect.numerics.packing != "quartered":

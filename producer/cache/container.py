@@ -1,5 +1,7 @@
 """The packed cache of a model: packed layers where attention is full, transformers' own elsewhere."""
 
+from __future__ import annotations
+
 import weakref
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -59,11 +61,11 @@ class PackedCache(transformers.Cache):  # type: ignore[misc, name-defined]
     def __init__(
         self,
         config: Any,
-        scheme: "str | Scheme | Fitted | Mapping[int, FittedLayer]",
+        scheme: str | Scheme | Fitted | Mapping[int, FittedLayer],
         *,
         flush: int = FLUSH,
-        metadata: "FloatType | None" = None,
-        window_dtype: "FloatType | None" = None,
+        metadata: FloatType | None = None,
+        window_dtype: FloatType | None = None,
     ) -> None:
         register()
         config = config.get_text_config(decoder=True)
@@ -109,11 +111,11 @@ class PackedCache(transformers.Cache):  # type: ignore[misc, name-defined]
     def for_model(
         cls,
         model: Any,
-        scheme: "str | Scheme | Fitted | Mapping[int, FittedLayer]",
+        scheme: str | Scheme | Fitted | Mapping[int, FittedLayer],
         *,
         attention: str = "packed",
         **options: Any,
-    ) -> "PackedCache":
+    ) -> PackedCache:
         """Return a cache for one model, which hands over its padding mask and is the only one that may use it.
 
         Parameters
@@ -145,8 +147,8 @@ class PackedCache(transformers.Cache):  # type: ignore[misc, name-defined]
 
     @classmethod
     def from_file(
-        cls, path: "Path | str", model: Any, *, weights: "Path | None" = None, **options: Any
-    ) -> "PackedCache":
+        cls, path: Path | str, model: Any, *, weights: Path | None = None, **options: Any
+    ) -> PackedCache:
         """Return a cache with the scheme of a file of `kvint2eval-producer fit`.
 
         Parameters
@@ -302,11 +304,11 @@ class PackedCache(transformers.Cache):  # type: ignore[misc, name-defined]
                 if hasattr(layer, "cumulative_length"):
                     layer.cumulative_length = 0
 
-    def save(self, path: "Path | str") -> None:
+    def save(self, path: Path | str) -> None:
         """Write all tokens to a file, under a temporary name that is renamed; see `producer.cache.saved`."""
         write_state(path, self)
 
-    def load(self, path: "Path | str") -> None:
+    def load(self, path: Path | str) -> None:
         """Take the tokens of a file that a cache of the same identity saved; see `producer.cache.saved`."""
         read_state(path, self)
 
@@ -329,7 +331,7 @@ def _sizes(config: Any) -> tuple[int, int]:
     return heads, int(head_dim)
 
 
-def _windows(scheme: Scheme, flush: int, dtype: "FloatType | None") -> Windows:
+def _windows(scheme: Scheme, flush: int, dtype: FloatType | None) -> Windows:
     if type(flush) is not int or flush < 1:
         raise SpecError(f"flush {flush!r} is not allowed: tokens, at least 1")
     if dtype not in {None, "float32", "float16", "bfloat16"}:
@@ -340,7 +342,7 @@ def _windows(scheme: Scheme, flush: int, dtype: "FloatType | None") -> Windows:
     return Windows(sink=scheme.sink, recent=scheme.recent, flush=flush, dtype=own)
 
 
-def _require_units(encoders: "dict[str, Any]", windows: Windows) -> None:
+def _require_units(encoders: dict[str, Any], windows: Windows) -> None:
     """Raise unless blocks and sink hold whole groups where groups run along tokens."""
     for encoder in encoders.values():
         if windows.flush % encoder.unit or windows.sink % encoder.unit:
@@ -351,8 +353,8 @@ def _require_units(encoders: "dict[str, Any]", windows: Windows) -> None:
 
 
 def _fitted_layers(
-    scheme: "str | Scheme | Fitted | Mapping[int, FittedLayer]", layers: int, heads: int, head_dim: int
-) -> "Mapping[int, FittedLayer]":
+    scheme: str | Scheme | Fitted | Mapping[int, FittedLayer], layers: int, heads: int, head_dim: int
+) -> Mapping[int, FittedLayer]:
     if isinstance(scheme, str):
         scheme = get_scheme(scheme)
     if isinstance(scheme, Scheme):

@@ -4,6 +4,8 @@ Encoding is the NumPy code that the one-pass simulation runs (`producer.scheme.f
 arithmetic in torch, bit for bit up to the transform's inverse, a float32 product.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +35,7 @@ torch, _ = load_libraries()
 _PLANES = {2: 4, 4: 2}
 
 
-def dialect_with(name: str, metadata: "FloatType | None") -> "Dialect":
+def dialect_with(name: str, metadata: FloatType | None) -> Dialect:
     """Return a dialect that stores its metadata in another type.
 
     Raises
@@ -69,20 +71,20 @@ class SideEncoder:
         What codes them, in the one-pass simulation too.
     """
 
-    rows: "RowEncoder"
+    rows: RowEncoder
 
     @property
-    def dialect(self) -> "Dialect":
+    def dialect(self) -> Dialect:
         """The dialect, with the cache's type of metadata."""
         return self.rows.dialect
 
     @property
-    def transform(self) -> "DenseTransform":
+    def transform(self) -> DenseTransform:
         """The transform of a row."""
         return self.rows.transform
 
     @property
-    def mean(self) -> "Float32Array | None":
+    def mean(self) -> Float32Array | None:
         """What is subtracted before the transform, float32, (num_kv_heads, head_dim)."""
         return self.rows.mean
 
@@ -96,7 +98,7 @@ class SideEncoder:
         """Tokens of a unit."""
         return self.rows.block
 
-    def encode(self, x: "Float32Array") -> tuple[Tensor, Tensor]:
+    def encode(self, x: Float32Array) -> tuple[Tensor, Tensor]:
         """Return stored codes and metadata.
 
         Parameters
@@ -133,7 +135,7 @@ class SideEncoder:
         )
         return codes, metadata
 
-    def _encoded(self, heads: "Float32Array") -> "tuple[np.ndarray, np.ndarray]":
+    def _encoded(self, heads: Float32Array) -> tuple[np.ndarray, np.ndarray]:
         """Return codes as bytes and metadata of (num_kv_heads, tokens, head_dim), as the dialect stores them."""
         stored = self.rows.pack(self.rows.encode(heads))
         return np.ascontiguousarray(stored.codes).view(np.uint8), stored.metadata
@@ -178,9 +180,7 @@ class SideEncoder:
         return values
 
 
-def side_encoder(
-    layer: "FittedLayer", side: "Side", head_dim: int, metadata: "FloatType | None"
-) -> SideEncoder:
+def side_encoder(layer: FittedLayer, side: Side, head_dim: int, metadata: FloatType | None) -> SideEncoder:
     """Return the encoder of a side of a fitted layer.
 
     Raises
@@ -204,7 +204,7 @@ def side_encoder(
     return SideEncoder(rows=rows)
 
 
-def _as_tensor(stored: "np.ndarray") -> Tensor:
+def _as_tensor(stored: np.ndarray) -> Tensor:
     stored = np.ascontiguousarray(stored)
     if stored.dtype == np.uint16:
         return torch.from_numpy(stored.view(np.int16)).view(torch.bfloat16)
@@ -217,7 +217,7 @@ def _three_bit(stored: Tensor) -> Tensor:
     return torch.stack([(words >> 3 * index) & 7 for index in range(8)], dim=-1).flatten(-2).byte()
 
 
-def _values(dialect: "Dialect", codes: Tensor, metadata: list[Tensor]) -> Tensor:
+def _values(dialect: Dialect, codes: Tensor, metadata: list[Tensor]) -> Tensor:
     """Return the values of codes by what a dialect stores beside the scale, in the type of the metadata."""
     numerics, scale = dialect.numerics, metadata[0]
     numbers = codes.to(scale.dtype)

@@ -1,5 +1,7 @@
 """Identity of a cache: a digest of all that decides how a token is stored and what reads it."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ __all__ = ["FORMAT", "identity_digest"]
 FORMAT = "kvint2eval-cache-v1"
 
 
-def identity_digest(facts: dict[str, Any], fitted: "Mapping[int, FittedLayer]") -> str:
+def identity_digest(facts: dict[str, Any], fitted: Mapping[int, FittedLayer]) -> str:
     """Return the SHA-256 of a format, the facts of a cache, its dialects' fingerprints and its fitted layers."""
     scheme = fitted[0].scheme
     dialects = sorted({scheme.key_dialect, scheme.value_dialect})

@@ -1,5 +1,7 @@
 """A full-attention layer of the packed cache, with the interface of transformers' cache layers."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 from producer.cache.libraries import Tensor, load_libraries
@@ -43,7 +45,7 @@ class PackedLayer(transformers.cache_utils.CacheLayerMixin):  # type: ignore[mis
 
     def __init__(
         self,
-        encoders: "dict[str, SideEncoder]",
+        encoders: dict[str, SideEncoder],
         windows: Windows,
         num_kv_heads: int,
         head_dim: int,
@@ -160,7 +162,7 @@ class PackedLayer(transformers.cache_utils.CacheLayerMixin):  # type: ignore[mis
 
         return bool(self.config._attn_implementation == PACKED)  # noqa: SLF001 - there is no public name for it
 
-    def _handle(self, key_states: Tensor, arguments: "dict[str, Any] | None") -> Tensor:
+    def _handle(self, key_states: Tensor, arguments: dict[str, Any] | None) -> Tensor:
         """Return keys that lead the attention function to this layer."""
         if arguments is not None:
             arguments[HANDLE] = self
@@ -176,7 +178,7 @@ class PackedLayer(transformers.cache_utils.CacheLayerMixin):  # type: ignore[mis
             if not self.record_past:
                 rows.release()
 
-    def _whole(self, side: str, views: "list[int] | None" = None) -> Tensor:
+    def _whole(self, side: str, views: list[int] | None = None) -> Tensor:
         if views is None:
             self.settle()
             views = [self.windows.end(rows.length) for _, _, rows in self.groups]

@@ -1,5 +1,7 @@
 """The libraries of the cache, torch and transformers, and the versions whose cache interface is known."""
 
+from __future__ import annotations
+
 import re
 from typing import Any, TypeAlias
 

@@ -5,6 +5,8 @@ e(L) = max(sink, F·⌊(L - recent)/F⌋): tokens leave the window in blocks tha
 came in, and the window holds `recent` to `recent + F - 1` of them. A group along tokens that is not full waits there.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,7 +64,7 @@ class Rows:
     """
 
     def __init__(
-        self, windows: Windows, encoders: "dict[str, SideEncoder]", key_states: Tensor, value_states: Tensor
+        self, windows: Windows, encoders: dict[str, SideEncoder], key_states: Tensor, value_states: Tensor
     ) -> None:
         self.windows, self.encoders = windows, encoders
         self.length, self.start, self.stored = 0, windows.sink, windows.sink
@@ -176,7 +178,7 @@ class Rows:
         self.exact = {side: held[:, :, :left].clone() for side, held in self.exact.items()}
         self.length = length
 
-    def select(self, indices: Tensor) -> "Rows":
+    def select(self, indices: Tensor) -> Rows:
         """Return rows by their indices, which may repeat."""
         return self._map(lambda held: held.index_select(0, indices.to(held.device)))
 
@@ -185,7 +187,7 @@ class Rows:
         moved = self._map(lambda held: held.to(device, non_blocking=True))
         self.exact, self.codes, self.metadata = moved.exact, moved.codes, moved.metadata
 
-    def _map(self, change: Tensor) -> "Rows":
+    def _map(self, change: Tensor) -> Rows:
         new = object.__new__(Rows)
         new.windows, new.encoders = self.windows, self.encoders
         new.length, new.start, new.stored = self.length, self.start, self.stored

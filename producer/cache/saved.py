@@ -3,6 +3,8 @@
 A file holds tokens, not the scheme: it is read into a cache that was made in the same way, told by the identity.
 """
 
+from __future__ import annotations
+
 import errno
 import hashlib
 import json
@@ -34,7 +36,7 @@ def _safetensors() -> Any:
     return safetensors
 
 
-def write_state(path: "Path | str", cache: "PackedCache") -> None:
+def write_state(path: Path | str, cache: PackedCache) -> None:
     """Write all tokens of a cache to a temporary name that is renamed.
 
     Raises
@@ -105,7 +107,7 @@ def _content_digest(state: str, tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def read_state(path: "Path | str", cache: "PackedCache") -> None:
+def read_state(path: Path | str, cache: PackedCache) -> None:
     """Take the tokens of a saved cache.
 
     Parameters
@@ -161,7 +163,7 @@ def _is_of(index: int, name: str) -> bool:
 
 
 def _restore(
-    layer: Any, state: dict[str, Any] | None, tensors: dict[str, Tensor], cache: "PackedCache"
+    layer: Any, state: dict[str, Any] | None, tensors: dict[str, Tensor], cache: PackedCache
 ) -> None:
     if state is None:
         return

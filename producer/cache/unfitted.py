@@ -1,10 +1,16 @@
 """Schemes that need no calibration, as layers: fixed rotations and clips."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from producer.errors import SpecError
 from producer.scheme.fitted_layer import FittedLayer
-from producer.scheme.registry import Scheme
 from producer.transform.dense import DenseTransform, build_hadamard, build_identity, build_quarot
 from producer.transform.transform_file import LayerTransforms
+
+if TYPE_CHECKING:
+    from producer.scheme.registry import Scheme
 
 __all__ = ["unfitted_layers"]
 

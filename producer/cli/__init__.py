@@ -1,5 +1,7 @@
 """The command `kvint2eval-producer`: one module a subcommand, the only ones that print or exit."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
@@ -94,7 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: "Sequence[str] | None" = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
     Parameters

@@ -1,5 +1,7 @@
 """`kvint2eval-producer audit`."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 from typing import TYPE_CHECKING
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands,
@@ -34,7 +36,7 @@ def add(commands: "Subcommands") -> None:
     add_backend_options(command)
 
 
-def run(arguments: "argparse.Namespace") -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Audit a record's computation."""
     from producer.errors import RecordError
     from producer.record.audit import audit_record

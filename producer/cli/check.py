@@ -1,5 +1,7 @@
 """`kvint2eval-producer check`."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import sys
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["add", "print_findings", "print_renamed"]
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands,
@@ -33,7 +35,7 @@ def add(commands: "Subcommands") -> None:
     )
 
 
-def run(arguments: "argparse.Namespace") -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Check a comparison."""
     from producer.experiment.trace.check_comparison import check_comparison, read_comparison
 
@@ -56,7 +58,7 @@ def print_renamed(content: dict[str, Any]) -> None:
         print(printable(f"note: {line}"), file=sys.stderr)
 
 
-def print_findings(about: dict[str, Any], findings: "Sequence[ComparisonFinding]", *, is_json: bool) -> None:
+def print_findings(about: dict[str, Any], findings: Sequence[ComparisonFinding], *, is_json: bool) -> None:
     """Print findings, or that there are none."""
     if is_json:
         print(json.dumps({**about, "findings": [dataclasses.asdict(finding) for finding in findings]}))

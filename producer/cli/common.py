@@ -1,5 +1,7 @@
 """Options, checks and readers that several subcommands share."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
@@ -44,7 +46,7 @@ _LINE_SECONDS = 30.0
 
 
 def add_command(
-    commands: Subcommands, name: str, text: str, run: "Callable[[argparse.Namespace], int]"
+    commands: Subcommands, name: str, text: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
     """Add a subcommand; the first sentence of `text` is its line in the list."""
     command = commands.add_parser(
@@ -186,7 +188,7 @@ def note(message: str) -> None:
     print(f"{clear}note: {printable(message)}", file=sys.stderr)
 
 
-def read_repeatable(arguments: argparse.Namespace) -> "Record | RecordV2 | None":
+def read_repeatable(arguments: argparse.Namespace) -> Record | RecordV2 | None:
     """Return the record of a command, or None after printing that there is no run to repeat.
 
     Raises
@@ -200,7 +202,7 @@ def read_repeatable(arguments: argparse.Namespace) -> "Record | RecordV2 | None"
     return record if has_run_to_repeat(record, arguments) else None
 
 
-def backend_for(record: "Record | RecordV2", arguments: argparse.Namespace) -> "Backend":
+def backend_for(record: Record | RecordV2, arguments: argparse.Namespace) -> Backend:
     """Return where a record's computation is run again, as the options ask.
 
     Raises
@@ -218,7 +220,7 @@ def backend_for(record: "Record | RecordV2", arguments: argparse.Namespace) -> "
     return backend
 
 
-def has_run_to_repeat(record: "Record | RecordV2", arguments: argparse.Namespace) -> bool:
+def has_run_to_repeat(record: Record | RecordV2, arguments: argparse.Namespace) -> bool:
     """Return whether a record has a run to repeat; print the delegation where it has none."""
     from producer.record.reading import RecordV2
 

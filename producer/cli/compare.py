@@ -1,5 +1,7 @@
 """`kvint2eval-producer compare`."""
 
+from __future__ import annotations
+
 import argparse
 import json
 from pathlib import Path
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands,

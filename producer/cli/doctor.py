@@ -1,5 +1,7 @@
 """`kvint2eval-producer doctor`."""
 
+from __future__ import annotations
+
 import importlib.util
 import json
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands, "doctor", "Print what this machine can run and what is missing. Always ends with 0.", run
@@ -34,7 +36,7 @@ def _kernel_compiler() -> str:
         return f"missing: {error}"
 
 
-def run(arguments: "argparse.Namespace") -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Print the machine's abilities."""
     from producer.backend import cuda_problem
     from producer.record.provenance import package_version, source_digest

@@ -1,5 +1,7 @@
 """`kvint2eval-producer evaluate`."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +29,7 @@ __all__ = ["add", "asked_schemes"]
 _FLUSH = 32
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands,
@@ -147,7 +149,7 @@ def add(commands: "Subcommands") -> None:
     add_quiet(command)
 
 
-def run(arguments: "argparse.Namespace") -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Compare schemes."""
     from producer.cli.check import print_renamed
     from producer.experiment.trace.check_comparison import read_comparison
@@ -195,8 +197,8 @@ def run(arguments: "argparse.Namespace") -> int:
 
 
 def _require_runs(
-    arguments: "argparse.Namespace", evaluation: "Trace", candidates: "list[Candidate]"
-) -> "Checkpoint | None":
+    arguments: argparse.Namespace, evaluation: Trace, candidates: list[Candidate]
+) -> Checkpoint | None:
     """Return the model that will be run, or None; raise before any work where the runs or the texts do not do."""
     from producer.experiment.trace.model_runs import require_first_token, require_model_of
     from producer.trace.texts import require_disjoint
@@ -221,11 +223,11 @@ def _require_runs(
 
 
 def _runs(
-    arguments: "argparse.Namespace",
-    checkpoint: "Checkpoint",
-    comparison: "SchemeComparison",
-    state: "RunState",
-) -> "dict[str, list[ModelErrors]]":
+    arguments: argparse.Namespace,
+    checkpoint: Checkpoint,
+    comparison: SchemeComparison,
+    state: RunState,
+) -> dict[str, list[ModelErrors]]:
     """Return the runs of the model with every scheme's cache."""
     from producer.experiment.trace.model_runs import run_schemes
 
@@ -243,7 +245,7 @@ def _runs(
     )
 
 
-def _require_arguments(arguments: "argparse.Namespace") -> tuple[int, float]:
+def _require_arguments(arguments: argparse.Namespace) -> tuple[int, float]:
     """Return processes and tolerance, once the arguments are known to be allowed."""
     from producer.errors import SpecError
     from producer.experiment.slice.plot import require_plot
@@ -278,7 +280,7 @@ def _require_arguments(arguments: "argparse.Namespace") -> tuple[int, float]:
     return processes, tolerance
 
 
-def _calibration(folder: Path | None, evaluation: "Trace") -> "Calibration | None":
+def _calibration(folder: Path | None, evaluation: Trace) -> Calibration | None:
     """Return what schemes are fitted to.
 
     Raises
@@ -302,9 +304,7 @@ def _calibration(folder: Path | None, evaluation: "Trace") -> "Calibration | Non
     return TraceCalibration(calibration)
 
 
-def _candidates(
-    arguments: "argparse.Namespace", evaluation: "Trace"
-) -> "tuple[list[Candidate], dict[str, str]]":
+def _candidates(arguments: argparse.Namespace, evaluation: Trace) -> tuple[list[Candidate], dict[str, str]]:
     """Return the schemes that were asked for, the baseline first, and those that are left out with the reason."""
     from producer.experiment.trace.candidates import from_calibration, from_file, from_rotations, misfit
     from producer.scheme.own_scheme import OwnScheme
@@ -328,7 +328,7 @@ def _candidates(
     return found, left_out
 
 
-def asked_schemes(text: str) -> "list[OwnScheme]":
+def asked_schemes(text: str) -> list[OwnScheme]:
     """Return the schemes that an argument of --scheme names or holds."""
     from producer.scheme.own_scheme import OwnScheme, parse_schemes, read_schemes
     from producer.scheme.registry import get_scheme
@@ -362,7 +362,7 @@ def _named(entry: str) -> tuple[str | None, Path]:
     return name, Path(rest)
 
 
-def _sides(entries: list[str]) -> "dict[Side, Path]":
+def _sides(entries: list[str]) -> dict[Side, Path]:
     """Return the files of --rotations by side.
 
     Raises

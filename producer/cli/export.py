@@ -1,5 +1,7 @@
 """`kvint2eval-producer export`."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands,
@@ -34,7 +36,7 @@ def add(commands: "Subcommands") -> None:
     )
 
 
-def run(arguments: "argparse.Namespace") -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Export a fitted scheme."""
     from producer.scheme.export_oscar import export_oscar
     from producer.scheme.fitted_file import read_fitted_file

@@ -1,5 +1,7 @@
 """`kvint2eval-producer fit`."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands,
@@ -55,7 +57,7 @@ def add(commands: "Subcommands") -> None:
     command.set_defaults(format="text")
 
 
-def run(arguments: "argparse.Namespace") -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Fit a scheme."""
     from producer.errors import SpecError
     from producer.scheme.fit_trace import fit_trace, notes
@@ -88,7 +90,7 @@ def run(arguments: "argparse.Namespace") -> int:
     return 0
 
 
-def _scheme(text: str) -> "Scheme":
+def _scheme(text: str) -> Scheme:
     """Return the one scheme that an argument names or holds.
 
     Raises
@@ -108,7 +110,7 @@ def _scheme(text: str) -> "Scheme":
     return found[0].scheme
 
 
-def _calibration(arguments: "argparse.Namespace", scheme: "Scheme") -> "Trace | DumpTrace":
+def _calibration(arguments: argparse.Namespace, scheme: Scheme) -> Trace | DumpTrace:
     """Return what the scheme is fitted to, once it is known that it can be.
 
     Raises

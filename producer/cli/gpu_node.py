@@ -12,6 +12,8 @@ With ``--dry-run`` the same steps run on the shim, at small sizes and without st
 adjudicator delegates. Nothing of a dry run is an observation.
 """
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 import hashlib
@@ -99,7 +101,7 @@ class Node:
             )
         return done.returncode
 
-    def protocol(self, name: str) -> "Record":
+    def protocol(self, name: str) -> Record:
         """Run a protocol and write its record and side file."""
         protocol = PROTOCOLS[name]
         spec = SliceSpec()
@@ -163,7 +165,7 @@ class Node:
             return None
 
 
-def pins_text(record: "Record") -> str:
+def pins_text(record: Record) -> str:
     """Return the pins file of an output folder: it binds producer and program to the files beside it."""
     return (
         "# Binds the records of this folder: the digests are those of the files beside them.\n"
@@ -245,7 +247,7 @@ def run(output: Path, *, is_dry: bool) -> int:
     return 0
 
 
-def main(argv: "Sequence[str] | None" = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the script and return its exit code: 0 done, 1 a step failed, 2 wrong usage, 3 no GPU that can be used."""
     parser = argparse.ArgumentParser(
         prog="python -m producer.cli.gpu_node",

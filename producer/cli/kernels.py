@@ -1,5 +1,7 @@
 """`kvint2eval-producer kernels`."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands,
@@ -39,7 +41,7 @@ def add(commands: "Subcommands") -> None:
     )
 
 
-def run(arguments: "argparse.Namespace") -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Compile the kernels and compare, or update, their pins."""
     from producer.backend.cuda.compile import compile_program
     from producer.backend.cuda.pins import (
@@ -71,9 +73,7 @@ def run(arguments: "argparse.Namespace") -> int:
     return 0 if all(pinned) or arguments.update else 1
 
 
-def _print(
-    source: str, found: "list[ProgramPin]", pinned: list[bool], arguments: "argparse.Namespace"
-) -> None:
+def _print(source: str, found: list[ProgramPin], pinned: list[bool], arguments: argparse.Namespace) -> None:
     if arguments.format == "json":
         programs = [
             {

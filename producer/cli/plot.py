@@ -1,5 +1,7 @@
 """`kvint2eval-producer plot`."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands,
@@ -39,7 +41,7 @@ def add(commands: "Subcommands") -> None:
     )
 
 
-def run(arguments: "argparse.Namespace") -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Draw pictures."""
     from producer.cli.check import print_renamed
     from producer.experiment.slice.plot import require_plot

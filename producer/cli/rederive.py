@@ -1,5 +1,7 @@
 """`kvint2eval-producer rederive`."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import math
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands,
@@ -60,7 +62,7 @@ def add(commands: "Subcommands") -> None:
     add_backend_options(command)
 
 
-def run(arguments: "argparse.Namespace") -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Run a record's computation again."""
     from producer.record.reading import RecordV2
     from producer.record.rederive_v1 import rederive
@@ -98,7 +100,7 @@ def run(arguments: "argparse.Namespace") -> int:
     return 1 if wrong else 0
 
 
-def _run_traces(arguments: "argparse.Namespace") -> int:
+def _run_traces(arguments: argparse.Namespace) -> int:
     """Run records of a trace again."""
     from producer.errors import RecordError, SpecError
     from producer.experiment.trace.fitted_arms import read_arms
@@ -157,7 +159,7 @@ def _run_traces(arguments: "argparse.Namespace") -> int:
     return 1 if wrong else 0
 
 
-def _print_remade(done: "list[Rederivation]", trained: set[str]) -> None:
+def _print_remade(done: list[Rederivation], trained: set[str]) -> None:
     """Print the mean error of every arm, in the records and in this run, and how far apart the trials' errors are."""
     from producer.record.rederive_remade import REMADE_TOLERANCE
 
@@ -185,7 +187,7 @@ _BASIS = {
 }
 
 
-def print_table(comparisons: "list[FieldComparison]") -> None:
+def print_table(comparisons: list[FieldComparison]) -> None:
     """Print field, published, recomputed, relative difference, tolerance and whether they agree."""
     rows = [("field", "published", "recomputed", "difference", "tolerance", "")]
     rows += [

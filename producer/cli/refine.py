@@ -1,5 +1,7 @@
 """The refinement step of `fit`: `fit --refine`."""
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path
@@ -22,7 +24,7 @@ _TUNING = ("learning_rate", "steps", "key_weight", "objective", "selection")
 _PLACES = ("seed", "chunk_bytes")
 
 
-def add_refine_options(command: "argparse.ArgumentParser") -> None:
+def add_refine_options(command: argparse.ArgumentParser) -> None:
     """Add the options of a refinement."""
     group = command.add_argument_group(
         "refinement by OptR (docs/methods/optr.md; needs torch, of the extra trace)"
@@ -84,7 +86,7 @@ def add_refine_options(command: "argparse.ArgumentParser") -> None:
     group.add_argument("--losses", type=Path, metavar="FILE", help="write losses and chosen steps as JSON")
 
 
-def check_refine_options(arguments: "argparse.Namespace") -> "OptrOptions | None":
+def check_refine_options(arguments: argparse.Namespace) -> OptrOptions | None:
     """Return the options of a refinement, or None without one.
 
     Raises
@@ -118,7 +120,7 @@ def check_refine_options(arguments: "argparse.Namespace") -> "OptrOptions | None
     )
 
 
-def require_refinement(arguments: "argparse.Namespace", scheme: "Scheme", options: "OptrOptions") -> None:
+def require_refinement(arguments: argparse.Namespace, scheme: Scheme, options: OptrOptions) -> None:
     """Raise before any work when a refinement cannot be done.
 
     Raises
@@ -140,12 +142,12 @@ def require_refinement(arguments: "argparse.Namespace", scheme: "Scheme", option
 
 
 def refine_fitted(
-    arguments: "argparse.Namespace",
-    options: "OptrOptions",
-    fitted: "Fitted",
-    calibration: "Trace",
+    arguments: argparse.Namespace,
+    options: OptrOptions,
+    fitted: Fitted,
+    calibration: Trace,
     processes: int,
-) -> "Fitted":
+) -> Fitted:
     """Return a refined scheme, its own clips chosen again where it has any, after writing its losses and its notes."""
     from producer.scheme.fit_trace import tune_again
     from producer.scheme.optr.refine import refine
@@ -169,7 +171,7 @@ def refine_fitted(
     return refined
 
 
-def _summary(result: "OptrResult") -> list[str]:
+def _summary(result: OptrResult) -> list[str]:
     """Return a line a stage: how many heads moved, and losses of the start and of what came of it."""
     import numpy as np
 

@@ -1,5 +1,7 @@
 """`kvint2eval-producer run`."""
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import json
@@ -34,7 +36,7 @@ _SLICE_OPTIONS = (
 )
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands,
@@ -74,7 +76,7 @@ def add(commands: "Subcommands") -> None:
     )
 
 
-def run(arguments: "argparse.Namespace") -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Run a protocol, write record and side file, and print a summary."""
     from producer.backend import cuda_problem, select_backend
     from producer.experiment.slice.memory import require_memory
@@ -168,7 +170,7 @@ def _summary_v2(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def specifications(arguments: "argparse.Namespace") -> "tuple[SliceSpec, SliceProtocol]":
+def specifications(arguments: argparse.Namespace) -> tuple[SliceSpec, SliceProtocol]:
     """Return slice and protocol of the arguments.
 
     Raises
@@ -204,7 +206,7 @@ def trials_path(record: Path) -> Path:
     return record.with_name(record.name + ".trials")
 
 
-def write(result: "RunResult", backend: Any, arguments: "argparse.Namespace") -> str:
+def write(result: RunResult, backend: Any, arguments: argparse.Namespace) -> str:
     """Write side file, plot and, last, the record; return the record's text."""
     from producer.experiment.slice.plot import plot_run
     from producer.record.side_file import build_trials, trials_text
@@ -224,7 +226,7 @@ def write(result: "RunResult", backend: Any, arguments: "argparse.Namespace") ->
     return text
 
 
-def write_v2(result: "RunResult", backend: Any, arguments: "argparse.Namespace") -> str:
+def write_v2(result: RunResult, backend: Any, arguments: argparse.Namespace) -> str:
     """Write plot and, last, the v2 record; return the record's text."""
     from producer.experiment.slice.plot import plot_run
     from producer.record.v2 import record_v2_text
@@ -239,7 +241,7 @@ def write_v2(result: "RunResult", backend: Any, arguments: "argparse.Namespace")
     return text
 
 
-def print_summary(result: "RunResult") -> None:
+def print_summary(result: RunResult) -> None:
     """Print one line a candidate, then what the search and the comparison say."""
     spec, protocol = result.spec, result.protocol
     print(

@@ -1,5 +1,7 @@
 """`kvint2eval-producer trace`."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 
-def add(commands: "Subcommands") -> None:
+def add(commands: Subcommands) -> None:
     """Add the subcommand."""
     command = add_command(
         commands,
@@ -73,7 +75,7 @@ def add(commands: "Subcommands") -> None:
     command.set_defaults(format="text")
 
 
-def run(arguments: "argparse.Namespace") -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Capture a trace."""
     from producer.trace.capture import capture_sequences, require_disk, require_lengths
     from producer.trace.checkpoint import open_checkpoint

@@ -1,5 +1,7 @@
 """Names for the array types of the producer, and the check that an input is finite."""
 
+from __future__ import annotations
+
 from typing import TypeAlias
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Statistics of trials: mean, population deviation, and the paired bootstrap."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,7 +32,7 @@ class Summary:
     stddev: float
 
 
-def summarize(values: "Sequence[float]") -> Summary:
+def summarize(values: Sequence[float]) -> Summary:
     """Return mean and population deviation (E11).
 
     Parameters
@@ -79,8 +81,8 @@ class Interval:
 
 
 def paired_bootstrap(
-    baseline: "Sequence[float]",
-    candidate: "Sequence[float]",
+    baseline: Sequence[float],
+    candidate: Sequence[float],
     *,
     resamples: int,
     seed: int,
@@ -118,8 +120,8 @@ def paired_bootstrap(
 
 
 def ratio_bootstrap(
-    baseline: "Sequence[float]",
-    candidate: "Sequence[float]",
+    baseline: Sequence[float],
+    candidate: Sequence[float],
     *,
     resamples: int,
     seed: int,
@@ -151,8 +153,8 @@ def ratio_bootstrap(
 
 
 def _resampled(
-    baseline: "Sequence[float]", candidate: "Sequence[float]", resamples: int, seed: int, level: float
-) -> "npt.NDArray[np.int64]":
+    baseline: Sequence[float], candidate: Sequence[float], resamples: int, seed: int, level: float
+) -> npt.NDArray[np.int64]:
     """Return the places of the trials that each resample draws, shape (resamples, trials)."""
     if len(baseline) != len(candidate) or not baseline:
         raise SpecError(
@@ -168,7 +170,7 @@ def _resampled(
     return places.reshape(resamples, n)
 
 
-def _interval(mean: float, resampled: "Float64Array", level: float, seed: int) -> Interval:
+def _interval(mean: float, resampled: Float64Array, level: float, seed: int) -> Interval:
     """Return the percentile interval of resampled values."""
     count = resampled.size
     ranked = np.sort(resampled)

@@ -1,5 +1,7 @@
 """The interval of a claim of contract v2, in NumPy: the paired bootstrap with the contract's own index stream."""
 
+from __future__ import annotations
+
 import hashlib
 import math
 from typing import TYPE_CHECKING
@@ -17,7 +19,7 @@ __all__ = ["MAX_TRIALS", "claim_seed", "index_stream", "paired_interval"]
 MAX_TRIALS = 256
 
 
-def claim_seed(baseline: "Sequence[float]", candidate: "Sequence[float]") -> int:
+def claim_seed(baseline: Sequence[float], candidate: Sequence[float]) -> int:
     """Return the seed that the figures of a claim give, below 2⁴⁸.
 
     Parameters
@@ -33,7 +35,7 @@ def claim_seed(baseline: "Sequence[float]", candidate: "Sequence[float]") -> int
     return int.from_bytes(hashlib.sha256(columns.tobytes()).digest()[:6], "big")
 
 
-def index_stream(seed: int, trials: int, draws: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]":
+def index_stream(seed: int, trials: int, draws: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     """Return the first draws of the index stream, each 0 … trials - 1, uint8.
 
     Parameters
@@ -67,8 +69,8 @@ def index_stream(seed: int, trials: int, draws: int) -> "np.ndarray[tuple[int, .
 
 
 def paired_interval(
-    baseline: "Sequence[float]",
-    candidate: "Sequence[float]",
+    baseline: Sequence[float],
+    candidate: Sequence[float],
     *,
     level: float,
     resamples: int,

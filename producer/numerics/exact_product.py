@@ -5,6 +5,8 @@ a row changes with the rows beside it, and a quantizer turns a last bit into ano
 to a fixed-point grid, so coarse that float64 holds every partial sum exactly: any order gives the same bits.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,11 +36,11 @@ class ExactMatrix:
         What they count, a power of two: one for all matrices.
     """
 
-    whole: "Float64Array"
+    whole: Float64Array
     unit: float
 
 
-def exact_matrix(matrices: "Float32Array") -> ExactMatrix:
+def exact_matrix(matrices: Float32Array) -> ExactMatrix:
     """Return matrices, float32, shape (…, d, n), rounded half to even to 2^-22 of the power of two above their largest.
 
     Each entry moves by at most 2^-23 of that power, as a rounding to float32 moves the largest of them.
@@ -49,7 +51,7 @@ def exact_matrix(matrices: "Float32Array") -> ExactMatrix:
     return ExactMatrix(whole, unit)
 
 
-def exact_product(rows: "Float32Array", matrix: ExactMatrix) -> "Float32Array":
+def exact_product(rows: Float32Array, matrix: ExactMatrix) -> Float32Array:
     """Return rows M, float32, shape (…, tokens, n): the same bits for a row in any number of them and on any machine.
 
     Parameters

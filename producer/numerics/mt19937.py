@@ -10,6 +10,8 @@ Known outputs, so that another implementation can be checked by eye::
     normals of seed 6260:  see testdata/vectors/normals-seed-6260.txt (origin in testdata/README.md)
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,7 @@ _LARGEST_BELOW = np.uint32(2**32 - 129)
 _TWO_TO_MINUS_32 = np.float32(2**-32)
 
 
-def _seeded_state(seed: int) -> "UInt32Array":
+def _seeded_state(seed: int) -> UInt32Array:
     """Return the 624 words of state that a single seed word gives (E1).
 
     This is `init_genrand` of Matsumoto and Nishimura (2002), what C++ calls ``std::mt19937(seed)``.
@@ -65,19 +67,19 @@ class WordStream:
             raise SpecError(f"seed {seed} is not allowed: one MT19937 seed word is 0 … {MAX_SEED}")
         self._start(_seeded_state(seed), _WORDS)
 
-    def _start(self, key: "UInt32Array", pos: int) -> None:
+    def _start(self, key: UInt32Array, pos: int) -> None:
         self._bits = np.random.MT19937(0)
         self._bits.state = {"bit_generator": "MT19937", "state": {"key": key, "pos": pos}}
         self._generator = np.random.Generator(self._bits)
 
     @classmethod
-    def at(cls, position: tuple["UInt32Array", int]) -> "WordStream":
+    def at(cls, position: tuple[UInt32Array, int]) -> WordStream:
         """Return a stream that continues from the `position` of another."""
         stream = cls.__new__(cls)
         stream._start(*position)  # noqa: SLF001 - a class method of the same class
         return stream
 
-    def words(self, count: int) -> "UInt32Array":
+    def words(self, count: int) -> UInt32Array:
         """Return the next `count` words, shape (count,), uint32."""
         return self._generator.integers(0, 2**32, size=count, dtype=np.uint32)
 
@@ -85,13 +87,13 @@ class WordStream:
         """Pass over `count` words."""
         self._bits.random_raw(count, output=False)
 
-    def position(self) -> tuple["UInt32Array", int]:
+    def position(self) -> tuple[UInt32Array, int]:
         """Return the state of the stream: 624 words and the place in them."""
         state = self._bits.state["state"]
         return state["key"], int(state["pos"])
 
 
-def uniforms(words: "UInt32Array") -> "Float32Array":
+def uniforms(words: UInt32Array) -> Float32Array:
     """Return one float32 in [0, 1) a word: float32(word) / 2³², computed in float32 (E2).
 
     A word from 2³² - 128 on rounds up to 2³²; the quotient 1 becomes the largest float32 below 1, which is
@@ -104,7 +106,7 @@ def uniforms(words: "UInt32Array") -> "Float32Array":
     return values
 
 
-def polar_normals(words: "UInt32Array") -> "Float32Array":
+def polar_normals(words: UInt32Array) -> Float32Array:
     """Return the normals that an even number of words gives, rejected pairs left out (E3).
 
     Parameters
@@ -156,7 +158,7 @@ class StreamMark:
         Normals of that batch that were already returned.
     """
 
-    position: "tuple[UInt32Array, int]"
+    position: tuple[UInt32Array, int]
     offset: int
 
 
@@ -194,7 +196,7 @@ class NormalStream:
         self._batch = polar_normals(self._words.words(_BATCH_WORDS))
         self._offset = 0
 
-    def fill(self, out: "Float32Array") -> None:
+    def fill(self, out: Float32Array) -> None:
         """Write the next ``out.size`` normals to `out`, one-dimensional float32."""
         done = 0
         while done < out.size:
@@ -205,7 +207,7 @@ class NormalStream:
             self._offset += count
             done += count
 
-    def normals(self, count: int) -> "Float32Array":
+    def normals(self, count: int) -> Float32Array:
         """Return the next `count` normals, shape (count,), float32."""
         out = np.empty(count, dtype=np.float32)
         self.fill(out)
@@ -229,7 +231,7 @@ class NormalStream:
         return StreamMark(self._follower.position(), self._offset)
 
     @classmethod
-    def at(cls, mark: StreamMark) -> "NormalStream":
+    def at(cls, mark: StreamMark) -> NormalStream:
         """Return a new stream that continues from `mark`."""
         stream = cls.__new__(cls)
         stream._begin(WordStream.at(mark.position))  # noqa: SLF001 - a class method of the same class

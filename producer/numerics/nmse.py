@@ -1,5 +1,7 @@
 """NMSE of an attention output (E10), and its split into a key, a value and a cross part (E20)."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +17,7 @@ __all__ = ["DENOMINATOR_FLOOR", "TrialErrors", "nmse", "nmse_of_sums", "split_er
 DENOMINATOR_FLOOR = 1e-30
 
 
-def nmse(observed: "Float32Array", reference: "Float32Array") -> "Float64Array":
+def nmse(observed: Float32Array, reference: Float32Array) -> Float64Array:
     """Return the normalised squared error along the last axis, float64 (E10).
 
     Parameters
@@ -72,9 +74,7 @@ class TrialErrors:
     cross_part: list[float]
 
 
-def split_errors(
-    outputs: "Float32Array", key_outputs: "Float32Array", references: "Float32Array"
-) -> TrialErrors:
+def split_errors(outputs: Float32Array, key_outputs: Float32Array, references: Float32Array) -> TrialErrors:
     """Return the squared errors of trials and their split (E20).
 
     Parameters
@@ -104,5 +104,5 @@ def split_errors(
     )
 
 
-def _sums(rows: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> list[float]:
+def _sums(rows: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[float]:
     return [math.fsum(row) for row in rows.tolist()]

@@ -4,6 +4,8 @@ To add one: a module with a class that follows `producer.quantize.base.Dialect`,
 (docs/contributing.md).
 """
 
+from __future__ import annotations
+
 from producer.errors import SpecError
 from producer.quantize import symmetric_absmax_clip
 from producer.quantize.base import Dialect, Numerics, Quantized

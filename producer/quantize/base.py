@@ -1,5 +1,7 @@
 """The interface of a quantizer dialect, and the description of its numerics."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -74,8 +76,8 @@ class Quantized:
         (…, 1, tokens, 1) where one group is a token of all heads. None where a dialect stores codes alone.
     """
 
-    codes: "UInt8Array"
-    metadata: "tuple[Float32Array, ...]"
+    codes: UInt8Array
+    metadata: tuple[Float32Array, ...]
 
 
 class Dialect(Protocol):
@@ -96,7 +98,7 @@ class Dialect(Protocol):
         """What the dialect computes, as a record states it."""
         ...
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes and metadata.
 
         Parameters
@@ -119,6 +121,6 @@ class Dialect(Protocol):
         """
         ...
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return the values of codes, float32, shape of the codes."""
         ...

@@ -7,6 +7,8 @@ the channels before it, times their Uⱼᵢ, are added (E38). Scale, zero point 
 only codes differ, so what reads a cache need not know.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +35,7 @@ _TOP = 3
 _TOKENS = 256
 
 
-def takes_feedback(dialect: "Dialect") -> bool:
+def takes_feedback(dialect: Dialect) -> bool:
     """Return whether the levels of a dialect are (code - zero)·scale, rounded half-up, in groups along channels."""
     numerics = dialect.numerics
     return (numerics.bits, numerics.zero_point, numerics.rounding, numerics.group_axis) == (
@@ -44,7 +46,7 @@ def takes_feedback(dialect: "Dialect") -> bool:
     )
 
 
-def feedback_factors(metric: "Float64Array") -> "Float32Array":
+def feedback_factors(metric: Float64Array) -> Float32Array:
     """Return U of A = U D Uᵀ for every head.
 
     Parameters
@@ -76,7 +78,7 @@ def feedback_factors(metric: "Float64Array") -> "Float32Array":
     return factors
 
 
-def require_factors(factors: "Float32Array", where: str) -> None:
+def require_factors(factors: Float32Array, where: str) -> None:
     """Raise `SpecError` unless factors are unit upper triangular: those that were transposed are not."""
     if factors.dtype != np.float32 or factors.ndim != 3 or factors.shape[1] != factors.shape[2]:
         raise SpecError(
@@ -88,7 +90,7 @@ def require_factors(factors: "Float32Array", where: str) -> None:
 
 
 def quantize_with_feedback(
-    dialect: "Dialect", x: "Float32Array", clip_ratio: float, group_size: int, factors: "Float32Array"
+    dialect: Dialect, x: Float32Array, clip_ratio: float, group_size: int, factors: Float32Array
 ) -> Quantized:
     """Return codes that were rounded with error feedback, and the dialect's own metadata.
 
@@ -120,7 +122,7 @@ def quantize_with_feedback(
     return Quantized(feedback_codes(x, nearest.metadata, factors), nearest.metadata)
 
 
-def require_feedback(dialect: "Dialect", shape: tuple[int, ...], factors: "Float32Array") -> None:
+def require_feedback(dialect: Dialect, shape: tuple[int, ...], factors: Float32Array) -> None:
     """Raise `SpecError` unless a dialect takes feedback and the factors fit rows of (num_kv_heads, tokens, d)."""
     if not takes_feedback(dialect):
         raise SpecError(
@@ -133,9 +135,7 @@ def require_feedback(dialect: "Dialect", shape: tuple[int, ...], factors: "Float
         )
 
 
-def feedback_codes(
-    x: "Float32Array", metadata: "tuple[Float32Array, ...]", factors: "Float32Array"
-) -> "UInt8Array":
+def feedback_codes(x: Float32Array, metadata: tuple[Float32Array, ...], factors: Float32Array) -> UInt8Array:
     """Return codes with error feedback of rows whose scales and zero points are known; see `quantize_with_feedback`.
 
     Parameters
@@ -152,9 +152,7 @@ def feedback_codes(
     return codes
 
 
-def _codes_of_part(
-    x: "Float32Array", metadata: "tuple[Float32Array, ...]", factors: "Float32Array"
-) -> "UInt8Array":
+def _codes_of_part(x: Float32Array, metadata: tuple[Float32Array, ...], factors: Float32Array) -> UInt8Array:
     # Channels first: a channel of all tokens is then one run of memory.
     scale, zero = (np.ascontiguousarray(expand(part, x.shape).swapaxes(1, 2)) for part in metadata)
     rows = np.ascontiguousarray(x.swapaxes(1, 2))

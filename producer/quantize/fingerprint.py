@@ -4,6 +4,8 @@ One name is used in public for several computations, so a record carries this di
 with the quantizer that is then measured with. docs/methods/dialects.md has the definition for a second implementation.
 """
 
+from __future__ import annotations
+
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,7 @@ _RANDOM_ROWS = 8
 _SHAPES = {"channels": (1, -1), "tokens": (-1, 1), "heads": (2, 1, -1)}
 
 
-def golden_inputs() -> "Float32Array":
+def golden_inputs() -> Float32Array:
     """Return the golden inputs, float32, shape (14, 128).
 
     Notes
@@ -53,7 +55,7 @@ def golden_inputs() -> "Float32Array":
     return rows.astype(np.float32)
 
 
-def fingerprint(*dialects: "Dialect") -> str:
+def fingerprint(*dialects: Dialect) -> str:
     """Return the fingerprint of a dialect, 64 hexadecimal digits.
 
     Parameters
@@ -83,7 +85,7 @@ def fingerprint(*dialects: "Dialect") -> str:
     return digest.hexdigest()
 
 
-def _results(dialect: "Dialect", row: "Float32Array", clip_ratio: float) -> "Iterator[bytes]":
+def _results(dialect: Dialect, row: Float32Array, clip_ratio: float) -> Iterator[bytes]:
     """Give what the digest takes in of one row."""
     x = row.reshape(_SHAPES[dialect.numerics.group_axis])
     try:

@@ -5,6 +5,8 @@ same names: E4M3 without infinities, largest value 448, and E5M2, largest finite
 stores keys and values as float8 with all scales left at 1 computes this. What is too large is held to the largest.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,7 +59,7 @@ class Float8:
             packing="bytes",
         )
 
-    def _values(self) -> "Float32Array":
+    def _values(self) -> Float32Array:
         """Return the values of the codes without a sign, from 0 to the largest, float32, rising."""
         exponent_bits, mantissa_bits, top = _FORMATS[self.form]
         codes = np.arange(top + 1)
@@ -70,7 +72,7 @@ class Float8:
         )
         return values
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes alone; see `producer.quantize.base.Dialect.quantize`.
 
         Notes
@@ -89,7 +91,7 @@ class Float8:
         codes = np.where(below % 2 == 0, below, above).astype(np.uint8)
         return Quantized(codes | np.where(np.signbit(x), np.uint8(_SIGN), np.uint8(0)), ())
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return the values of codes, float32."""
         values = self._values()
         sign = np.where(quantized.codes & _SIGN, np.float32(-1), np.float32(1))

@@ -1,5 +1,7 @@
 """Quantization of a layer's heads: a clip ratio for each, and error feedback where a scheme has it."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,11 +18,11 @@ __all__ = ["quantize_heads"]
 
 
 def quantize_heads(
-    dialect: "Dialect",
-    x: "Float32Array",
+    dialect: Dialect,
+    x: Float32Array,
     clips: tuple[float, ...],
     group_size: int,
-    factors: "Float32Array | None" = None,
+    factors: Float32Array | None = None,
 ) -> Quantized:
     """Return what a dialect makes of heads.
 

@@ -1,5 +1,7 @@
 """Affine codes with a whole zero point and half-even rounding, shared by QuaRot and RotateKV."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +16,7 @@ __all__ = ["integer_zero_dequantize", "integer_zero_quantize"]
 
 
 def integer_zero_quantize(
-    groups: "Float32Array", ends: "tuple[Float32Array, Float32Array]", steps: int, top: int, name: str
+    groups: Float32Array, ends: tuple[Float32Array, Float32Array], steps: int, top: int, name: str
 ) -> Quantized:
     """Return codes, scales and whole zero points of groups.
 
@@ -58,7 +60,7 @@ def integer_zero_quantize(
     )
 
 
-def integer_zero_dequantize(quantized: Quantized) -> "Float32Array":
+def integer_zero_dequantize(quantized: Quantized) -> Float32Array:
     """Return (code - zero)·scale, float32, shape of the codes."""
     scale, zero = (expand(values, quantized.codes.shape) for values in quantized.metadata)
     return (quantized.codes.astype(np.float32) - zero) * scale

@@ -7,6 +7,8 @@ Source: jy-yuan/KIVI, `quant/new_pack.py`, which encodes a float16 cache with fl
 float32 and round scale and minimum once, before the codes: what this project called `kivi` before.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -70,7 +72,7 @@ class Kivi:
     def _axis(self) -> int:
         return -2 if self.group_axis == "tokens" else -1
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes, scales and minima; see `producer.quantize.base.Dialect.quantize`.
 
         Parameters
@@ -105,13 +107,13 @@ class Kivi:
         codes = as_codes(numbers, 3)
         return Quantized(codes.reshape(x.shape), (scale.squeeze(axis + 1), low.squeeze(axis + 1)))
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return code·scale + minimum, float32: one rounding, since a product of 2 and 11 bits is exact."""
         scale, low = (expand(values, quantized.codes.shape, self._axis) for values in quantized.metadata)
         return quantized.codes.astype(np.float32) * scale + low
 
 
-def _encode_float16(groups: "Float32Array", axis: int) -> "tuple[Float32Array, Float32Array, Float32Array]":
+def _encode_float16(groups: Float32Array, axis: int) -> tuple[Float32Array, Float32Array, Float32Array]:
     """Return whole numbers, scales and minima of groups along an axis, each step rounded to float16.
 
     Every operand is a float16 value held as float32, and rounding a sum, difference or quotient of two float16 values
@@ -126,7 +128,7 @@ def _encode_float16(groups: "Float32Array", axis: int) -> "tuple[Float32Array, F
     return np.rint(np.nan_to_num(quotients, nan=0.0, posinf=np.inf)), scale, low
 
 
-def _encode_float32(groups: "Float32Array", axis: int) -> "tuple[Float32Array, Float32Array, Float32Array]":
+def _encode_float32(groups: Float32Array, axis: int) -> tuple[Float32Array, Float32Array, Float32Array]:
     """Return whole numbers, scales and minima of groups along an axis, the codes decided in float32."""
     low: Float32Array = groups.min(axis=axis, keepdims=True)
     with np.errstate(over="ignore", invalid="ignore"):

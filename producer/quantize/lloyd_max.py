@@ -5,6 +5,8 @@ the true ones are spaced unevenly, OSCAR's are what its affine dequantizer can g
 Mean and deviation are accumulated in float64 and rounded to float32 once.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,7 +42,7 @@ _OSCAR_STEP = np.float32(2 * 1.5095585584640503 / 3 * 1.16)
 _MIDDLE = np.float32(1.5)
 
 
-def codebook_thresholds(bits: int) -> "tuple[Float32Array, Float32Array]":
+def codebook_thresholds(bits: int) -> tuple[Float32Array, Float32Array]:
     """Return levels and thresholds of the Lloyd-Max quantizer of N(0,1), rising, float32.
 
     A threshold is the middle of two levels, rounded to float32 once.
@@ -50,7 +52,7 @@ def codebook_thresholds(bits: int) -> "tuple[Float32Array, Float32Array]":
     return levels.astype(np.float32), ((levels[1:] + levels[:-1]) / 2).astype(np.float32)
 
 
-def _standardized(groups: "Float32Array") -> "tuple[Float32Array, Float32Array, Float32Array]":
+def _standardized(groups: Float32Array) -> tuple[Float32Array, Float32Array, Float32Array]:
     """Return (x - mean)/std, mean and std of groups along the last axis, float32, the axis kept."""
     mean64 = groups.mean(axis=-1, keepdims=True, dtype=np.float64)
     variance = np.square(groups - mean64).mean(axis=-1, keepdims=True)
@@ -58,7 +60,7 @@ def _standardized(groups: "Float32Array") -> "tuple[Float32Array, Float32Array, 
     return (groups - mean) / std, mean, std
 
 
-def _count_thresholds(z: "Float32Array", thresholds: "Float32Array") -> "UInt8Array":
+def _count_thresholds(z: Float32Array, thresholds: Float32Array) -> UInt8Array:
     """Return the number of thresholds that are at most z, uint8."""
     return np.searchsorted(thresholds, z, side="right").astype(np.uint8)
 
@@ -78,7 +80,7 @@ class LloydMax:
         packing="consecutive",
     )
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes, deviations and means; see `producer.quantize.base.Dialect.quantize`.
 
         Notes
@@ -95,7 +97,7 @@ class LloydMax:
         codes = _count_thresholds(z, codebook_thresholds(2)[1])
         return Quantized(codes.reshape(x.shape), (std.squeeze(-1), mean.squeeze(-1)))
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return mean + std·level, float32."""
         std, mean = (expand(values, quantized.codes.shape) for values in quantized.metadata)
         return mean + std * codebook_thresholds(2)[0][quantized.codes]
@@ -116,7 +118,7 @@ class OscarUniformLloyd:
         packing="quartered",
     )
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes, scales and zero points; see `producer.quantize.base.Dialect.quantize`.
 
         Parameters
@@ -153,7 +155,7 @@ class OscarUniformLloyd:
         require_stored(outermost, "outermost level", self.name)
         return Quantized(codes, (scale, zero))
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return (code - zero)·scale, float32."""
         scale, zero = quantized.metadata
         return (quantized.codes.astype(np.float32) - zero) * scale

@@ -5,6 +5,8 @@
 whose zero point is a whole number held to 0 … 3, so that a group far from 0 collapses.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -74,7 +76,7 @@ class Midpoint:
             packing=_PACKING[self.bits],
         )
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes, scales and zero points; see `producer.quantize.base.Dialect.quantize`.
 
         Notes
@@ -108,7 +110,7 @@ class Midpoint:
         require_stored(zero, "zero point", self.name)
         return Quantized(codes.reshape(x.shape), (scale, zero))
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return (code - zero)·scale, float32."""
         codes, (scale, zero) = quantized.codes, quantized.metadata
         rows = split_groups(codes.astype(np.float32), codes.shape[-1] // scale.shape[-1])

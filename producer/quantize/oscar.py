@@ -6,6 +6,8 @@ project's torch reference, codes are held to 0 … 3. The clip kernels take head
 two; the exact sort is defined for every size and is not refused here.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -73,7 +75,7 @@ class Oscar:
             packing=self.packing,
         )
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes, scales and zero points; see `producer.quantize.base.Dialect.quantize`.
 
         Parameters
@@ -107,14 +109,14 @@ class Oscar:
         require_stored(zero, "zero point", self.name)
         return Quantized(codes.reshape(x.shape), (scale, zero))
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return (code - zero)·scale, every step in the dequantization dtype, as float32."""
         dtype = self.dequantization_dtype
         scale, zero = (expand(round_to(m, dtype), quantized.codes.shape) for m in quantized.metadata)
         steps = round_to(quantized.codes.astype(np.float32) - zero, dtype)
         return round_to(steps * scale, dtype)
 
-    def _clipped(self, x: "Float32Array", clip_ratio: float) -> "Float32Array":
+    def _clipped(self, x: Float32Array, clip_ratio: float) -> Float32Array:
         """Return rows held to ±threshold over all their channels."""
         if not 0 <= clip_ratio <= 1:
             raise SpecError(f"{self.name}: clip ratio {clip_ratio!r} is not allowed: 0 (off) … 1")

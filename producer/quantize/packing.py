@@ -17,6 +17,8 @@ Read in the wrong order a row is a permutation of itself: norms and histograms c
 The layouts take the last axis.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,7 +38,7 @@ _WORD = np.dtype("<i4")
 CODES_PER_BYTE = 4
 
 
-def pack(codes: "UInt8Array", axis: int = -1) -> "UInt8Array":
+def pack(codes: UInt8Array, axis: int = -1) -> UInt8Array:
     """Return codes packed four to a byte along an axis (E8).
 
     Parameters
@@ -75,7 +77,7 @@ def pack(codes: "UInt8Array", axis: int = -1) -> "UInt8Array":
     return packed
 
 
-def unpack(packed: "UInt8Array", axis: int = -1) -> "UInt8Array":
+def unpack(packed: UInt8Array, axis: int = -1) -> UInt8Array:
     """Return the codes of packed bytes, four times as long along `axis`: the inverse of `pack`.
 
     Parameters
@@ -117,10 +119,10 @@ class Layout:
     name: str
     bits: int
     codes_per_unit: int
-    _pack: "Callable[[UInt8Array], npt.NDArray[np.integer]]"
-    _unpack: "Callable[[npt.NDArray[np.integer]], UInt8Array]"
+    _pack: Callable[[UInt8Array], npt.NDArray[np.integer]]
+    _unpack: Callable[[npt.NDArray[np.integer]], UInt8Array]
 
-    def pack(self, codes: "UInt8Array") -> "npt.NDArray[np.integer]":
+    def pack(self, codes: UInt8Array) -> npt.NDArray[np.integer]:
         """Return codes as stored.
 
         Raises
@@ -138,49 +140,49 @@ class Layout:
             raise SpecError(f"code {int(codes.max())} is not allowed in layout {self.name}: 0 … {top}")
         return self._pack(codes)
 
-    def unpack(self, stored: "npt.NDArray[np.integer]") -> "UInt8Array":
+    def unpack(self, stored: npt.NDArray[np.integer]) -> UInt8Array:
         """Return the codes of a stored array, uint8."""
         return self._unpack(stored)
 
 
-def _pack_quartered(codes: "UInt8Array") -> "UInt8Array":
+def _pack_quartered(codes: UInt8Array) -> UInt8Array:
     quarters = codes.reshape(*codes.shape[:-1], 4, codes.shape[-1] // 4)
     return pack(quarters, axis=-2)[..., 0, :]
 
 
-def _unpack_quartered(stored: "npt.NDArray[np.integer]") -> "UInt8Array":
+def _unpack_quartered(stored: npt.NDArray[np.integer]) -> UInt8Array:
     quarters = unpack(stored.astype(np.uint8, copy=False)[..., None, :], axis=-2)
     return quarters.reshape(*stored.shape[:-1], stored.shape[-1] * 4)
 
 
-def _pack_words(codes: "UInt8Array") -> "npt.NDArray[np.integer]":
+def _pack_words(codes: UInt8Array) -> npt.NDArray[np.integer]:
     # Four consecutive codes a byte, and the bytes of a little-endian word in rising order, are the same bits.
     return np.ascontiguousarray(pack(codes)).view(_WORD)
 
 
-def _unpack_words(stored: "npt.NDArray[np.integer]") -> "UInt8Array":
+def _unpack_words(stored: npt.NDArray[np.integer]) -> UInt8Array:
     return unpack(np.ascontiguousarray(stored, dtype=_WORD).view(np.uint8))
 
 
-def _pack_three_bit(codes: "UInt8Array") -> "UInt8Array":
+def _pack_three_bit(codes: UInt8Array) -> UInt8Array:
     units = codes.reshape(*codes.shape[:-1], codes.shape[-1] // 8, 8).astype(np.uint32)
     words = (units << np.arange(0, 24, 3, dtype=np.uint32)).sum(axis=-1, dtype=np.uint32)
     stored: UInt8Array = (words[..., None] >> np.arange(0, 24, 8, dtype=np.uint32)).astype(np.uint8)
     return stored.reshape(*codes.shape[:-1], codes.shape[-1] // 8 * 3)
 
 
-def _unpack_three_bit(stored: "npt.NDArray[np.integer]") -> "UInt8Array":
+def _unpack_three_bit(stored: npt.NDArray[np.integer]) -> UInt8Array:
     units = stored.reshape(*stored.shape[:-1], stored.shape[-1] // 3, 3).astype(np.uint32)
     words = (units << np.arange(0, 24, 8, dtype=np.uint32)).sum(axis=-1, dtype=np.uint32)
     codes: UInt8Array = ((words[..., None] >> np.arange(0, 24, 3, dtype=np.uint32)) & 7).astype(np.uint8)
     return codes.reshape(*stored.shape[:-1], stored.shape[-1] // 3 * 8)
 
 
-def _pack_nibbles(codes: "UInt8Array") -> "UInt8Array":
+def _pack_nibbles(codes: UInt8Array) -> UInt8Array:
     return codes[..., ::2] | (codes[..., 1::2] << np.uint8(4))
 
 
-def _unpack_nibbles(stored: "npt.NDArray[np.integer]") -> "UInt8Array":
+def _unpack_nibbles(stored: npt.NDArray[np.integer]) -> UInt8Array:
     codes = np.stack([stored & 15, stored >> 4], axis=-1).astype(np.uint8)
     return codes.reshape(*stored.shape[:-1], stored.shape[-1] * 2)
 

@@ -10,6 +10,8 @@ The first two guard a range of zeros; the group-wise guard too is for zeros alon
 0 has no scale. All are simulations: the public code stores no 2-bit cache, so nothing fixes the type of its metadata.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,7 @@ _ONE = np.float32(1)
 _PACKING = {2: "consecutive", 4: "nibbles"}
 
 
-def _guarded(low: "Float32Array", high: "Float32Array") -> "tuple[Float32Array, Float32Array]":
+def _guarded(low: Float32Array, high: Float32Array) -> tuple[Float32Array, Float32Array]:
     """Return the ends of the ranges, -1 and 1 where both are 0."""
     is_zero = (low == 0) & (high == 0)
     return np.where(is_zero, -_ONE, low), np.where(is_zero, _ONE, high)
@@ -52,7 +54,7 @@ def _numerics(bits: int = 2, **others: str) -> Numerics:
     )
 
 
-def _with_zero(groups: "Float32Array", clip_ratio: float, bits: int, name: str) -> Quantized:
+def _with_zero(groups: Float32Array, clip_ratio: float, bits: int, name: str) -> Quantized:
     """Return codes, scales and zero points of groups along the last axis, 0 inside every range (D5)."""
     low = np.minimum(groups.min(axis=-1, keepdims=True), _ZERO) * np.float32(clip_ratio)
     high = np.maximum(groups.max(axis=-1, keepdims=True), _ZERO) * np.float32(clip_ratio)
@@ -84,7 +86,7 @@ class QuarotHead:
         """What the dialect computes."""
         return _numerics(self.bits, clip_scope="row")
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes, scales and zero points (D5); see `producer.quantize.base.Dialect.quantize`.
 
         `group_size` is the number of channels: the setting has one group a row.
@@ -97,7 +99,7 @@ class QuarotHead:
             )
         return _with_zero(x[..., None, :], clip_ratio, self.bits, self.name)
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return (code - zero)·scale, float32."""
         return integer_zero_dequantize(quantized)
 
@@ -108,7 +110,7 @@ class QuarotToken:
     name = "quarot-token-wise"
     numerics = _numerics(clip_scope="token", group_axis="heads")
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes, scales and zero points (D5); see `producer.quantize.base.Dialect.quantize`.
 
         Parameters
@@ -137,7 +139,7 @@ class QuarotToken:
             return Quantized(np.ascontiguousarray(codes[0]), tuple(values[0] for values in metadata))
         return Quantized(np.ascontiguousarray(codes), metadata)
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return (code - zero)·scale, float32."""
         scale, zero = quantized.metadata
         values: Float32Array = (quantized.codes.astype(np.float32) - zero) * scale
@@ -168,7 +170,7 @@ class QuarotGroup:
         """What the dialect computes."""
         return _numerics(self.bits, clip_scope="group")
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes, scales and zero points (D5); see `producer.quantize.base.Dialect.quantize`."""
         require_input(x, self.name)
         require_range_multiplier(clip_ratio, self.name)
@@ -178,6 +180,6 @@ class QuarotGroup:
         top = 2**self.bits - 1
         return integer_zero_quantize(groups, _guarded(low, high), top, top, self.name)
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return (code - zero)·scale, float32."""
         return integer_zero_dequantize(quantized)

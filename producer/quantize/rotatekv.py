@@ -4,6 +4,8 @@ Source: the public simulation of RotateKV. bits² - 1 is the number of steps for
 bits it is 8 where codes end at 7, which acts like a clip at 7/8 of the range.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,7 +56,7 @@ class RotateKV:
             packing={2: "consecutive", 3: "three-bit", 4: "nibbles"}[self.bits],
         )
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes, scales and zero points (D6); see `producer.quantize.base.Dialect.quantize`.
 
         There is no guard for a range of 0, not even for zeros: such a group is refused.
@@ -66,6 +68,6 @@ class RotateKV:
         high = groups.max(axis=-1, keepdims=True) * np.float32(clip_ratio)
         return integer_zero_quantize(groups, (low, high), self.bits**2 - 1, 2**self.bits - 1, self.name)
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return (code - zero)·scale, float32."""
         return integer_zero_dequantize(quantized)

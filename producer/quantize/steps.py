@@ -3,6 +3,8 @@
 A step documents its computation once; a dialect's module lists the steps that it takes, in order.
 """
 
+from __future__ import annotations
+
 import math
 from typing import TYPE_CHECKING
 
@@ -45,7 +47,7 @@ def require_group_size(head_dim: int, group_size: int) -> None:
         raise SpecError(f"group_size {group_size} is not allowed: it must divide head_dim {head_dim}")
 
 
-def split_groups(x: "Float32Array", group_size: int, axis: int = -1) -> "Float32Array":
+def split_groups(x: Float32Array, group_size: int, axis: int = -1) -> Float32Array:
     """Return `x` with its channel axis split in two: (…, groups, group_size, …).
 
     Raises
@@ -58,7 +60,7 @@ def split_groups(x: "Float32Array", group_size: int, axis: int = -1) -> "Float32
     return x.reshape(*x.shape[:axis], x.shape[axis] // group_size, group_size, *x.shape[axis + 1 :])
 
 
-def require_input(x: "Float32Array", name: str) -> None:
+def require_input(x: Float32Array, name: str) -> None:
     """Raise unless `x` is a finite float32 array of tokens and channels, with at least one channel.
 
     Raises
@@ -98,7 +100,7 @@ def require_range_multiplier(clip_ratio: float, name: str) -> None:
         raise SpecError(f"{name}: clip ratio {clip_ratio!r} is not allowed: above 0, at most 1")
 
 
-def expand(metadata: "Float32Array", shape: tuple[int, ...], axis: int = -1) -> "Float32Array":
+def expand(metadata: Float32Array, shape: tuple[int, ...], axis: int = -1) -> Float32Array:
     """Return metadata repeated along its group axis to the shape of the codes."""
     groups = metadata.shape[axis]
     # Without groups there is nothing to repeat, and no group size either.
@@ -108,12 +110,12 @@ def expand(metadata: "Float32Array", shape: tuple[int, ...], axis: int = -1) -> 
     return repeated
 
 
-def as_codes(numbers: "Float32Array", top: int) -> "UInt8Array":
+def as_codes(numbers: Float32Array, top: int) -> UInt8Array:
     """Return whole numbers, held to 0 … `top`, as codes."""
     return np.clip(numbers, np.float32(0), np.float32(top)).astype(np.uint8)
 
 
-def half_up(x: "Float32Array") -> "Float32Array":
+def half_up(x: Float32Array) -> Float32Array:
     """Return trunc(x + ½): half-up where x is not below -½, and at most 0 there.
 
     Notes
@@ -124,7 +126,7 @@ def half_up(x: "Float32Array") -> "Float32Array":
     return whole
 
 
-def half_up_codes(x: "Float32Array", top: int) -> "UInt8Array":
+def half_up_codes(x: Float32Array, top: int) -> UInt8Array:
     """Return `as_codes(half_up(x), top)` bit by bit, in the memory of `x`, which is used up.
 
     Held to 0 … `top` first, the truncation is that of the conversion to whole numbers.
@@ -135,7 +137,7 @@ def half_up_codes(x: "Float32Array", top: int) -> "UInt8Array":
     return x.astype(np.uint8)
 
 
-def zero_guarded_quotient(numerator: "Float32Array", denominator: "Float32Array") -> "Float32Array":
+def zero_guarded_quotient(numerator: Float32Array, denominator: Float32Array) -> Float32Array:
     """Return numerator / denominator in float32, and 0 where the denominator is 0.
 
     For dialects that add a stored minimum to code·scale: with a stored scale of 0 every code means the minimum,
@@ -145,7 +147,7 @@ def zero_guarded_quotient(numerator: "Float32Array", denominator: "Float32Array"
     return np.divide(numerator, denominator, out=out, where=denominator != 0)
 
 
-def order_statistic_threshold(x: "Float32Array", clip_ratio: float) -> "Float32Array":
+def order_statistic_threshold(x: Float32Array, clip_ratio: float) -> Float32Array:
     """Return the clip threshold of every row: one of its own |x|, no interpolation.
 
     Parameters
@@ -166,7 +168,7 @@ def order_statistic_threshold(x: "Float32Array", clip_ratio: float) -> "Float32A
     return threshold
 
 
-def searched_threshold(x: "Float32Array", clip_ratio: float, name: str) -> "Float32Array":
+def searched_threshold(x: Float32Array, clip_ratio: float, name: str) -> Float32Array:
     """Return the clip threshold of every row as a binary search finds it, shape (…, 1), float32.
 
     Parameters
@@ -207,12 +209,12 @@ def searched_threshold(x: "Float32Array", clip_ratio: float, name: str) -> "Floa
     return high
 
 
-def clip_rows(x: "Float32Array", threshold: "Float32Array") -> "Float32Array":
+def clip_rows(x: Float32Array, threshold: Float32Array) -> Float32Array:
     """Return rows held to ±threshold."""
     return np.clip(x, -threshold, threshold)
 
 
-def round_to(values: "Float32Array", dtype: "FloatType") -> "Float32Array":
+def round_to(values: Float32Array, dtype: FloatType) -> Float32Array:
     """Return values rounded half to even to a narrower type, as float32.
 
     What is too large becomes infinity, what is too small becomes 0 or subnormal, as in hardware.
@@ -225,7 +227,7 @@ def round_to(values: "Float32Array", dtype: "FloatType") -> "Float32Array":
     return round_to_bfloat16(values)
 
 
-def require_stored(values: "Float32Array", what: str, name: str, *, positive: bool = False) -> None:
+def require_stored(values: Float32Array, what: str, name: str, *, positive: bool = False) -> None:
     """Raise unless all stored scalars are finite, and positive where a value is divided or multiplied by them.
 
     Raises

@@ -1,5 +1,7 @@
 """Stored bytes and bits per element: by formula, and counted from arrays as they are stored."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -21,7 +23,7 @@ __all__ = ["StoredGroups", "bits_per_element", "bits_per_element_of", "load_quan
 
 
 def bits_per_element(
-    tokens: "TokenCounts",
+    tokens: TokenCounts,
     *,
     bits: int,
     group_size: int,
@@ -63,9 +65,9 @@ def bits_per_element(
 
 
 def bits_per_element_of(
-    numerics: "Numerics",
+    numerics: Numerics,
     group_size: int,
-    tokens: "TokenCounts",
+    tokens: TokenCounts,
     *,
     metadata_dtype: FloatType | None = None,
     window_dtype: FloatType = "bfloat16",
@@ -94,8 +96,8 @@ class StoredGroups:
         where a group spans them.
     """
 
-    codes: "npt.NDArray[np.integer]"
-    metadata: "npt.NDArray[np.floating] | npt.NDArray[np.uint16]"
+    codes: npt.NDArray[np.integer]
+    metadata: npt.NDArray[np.floating] | npt.NDArray[np.uint16]
 
     @property
     def code_bytes(self) -> int:
@@ -108,7 +110,7 @@ class StoredGroups:
         return self.metadata.nbytes
 
 
-def store_quantized(dialect: "Dialect", quantized: Quantized) -> StoredGroups:
+def store_quantized(dialect: Dialect, quantized: Quantized) -> StoredGroups:
     """Return a quantized array as its dialect stores it.
 
     Raises
@@ -129,7 +131,7 @@ def store_quantized(dialect: "Dialect", quantized: Quantized) -> StoredGroups:
     return StoredGroups(get_layout(numerics.packing).pack(codes), _narrow(flat, numerics.metadata_dtype))
 
 
-def load_quantized(dialect: "Dialect", stored: StoredGroups) -> Quantized:
+def load_quantized(dialect: Dialect, stored: StoredGroups) -> Quantized:
     """Return what was stored: the inverse of `store_quantized`."""
     numerics = dialect.numerics
     codes = get_layout(numerics.packing).unpack(stored.codes)
@@ -145,7 +147,7 @@ def load_quantized(dialect: "Dialect", stored: StoredGroups) -> Quantized:
     return Quantized(codes, scalars)
 
 
-def _narrow(values: "Float32Array", dtype: FloatType) -> "npt.NDArray[np.floating] | npt.NDArray[np.uint16]":
+def _narrow(values: Float32Array, dtype: FloatType) -> npt.NDArray[np.floating] | npt.NDArray[np.uint16]:
     """Return values, already rounded to a type, in that type."""
     if dtype == "float32":
         return values
@@ -154,7 +156,7 @@ def _narrow(values: "Float32Array", dtype: FloatType) -> "npt.NDArray[np.floatin
     return bfloat16_bits(values)
 
 
-def _widen(stored: "npt.NDArray[np.floating] | npt.NDArray[np.uint16]") -> "Float32Array":
+def _widen(stored: npt.NDArray[np.floating] | npt.NDArray[np.uint16]) -> Float32Array:
     """Return stored scalars as float32."""
     if stored.dtype == np.uint16:
         return widen_bfloat16(stored.view(np.uint16))

@@ -12,6 +12,8 @@ code         value
 ===========  ==========================================
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,14 +44,14 @@ _HALF_LEVELS = np.float32(1.5)
 _TOP_CODE = np.float32(3)
 
 
-def row_absmax(rows: "Float32Array", axis: int = -1) -> "Float32Array":
+def row_absmax(rows: Float32Array, axis: int = -1) -> Float32Array:
     """Return max|x| of every row, float32, the row axis kept with length 1."""
     top: Float32Array = rows.max(axis=axis, keepdims=True)
     bottom: Float32Array = rows.min(axis=axis, keepdims=True)
     return np.maximum(top, -bottom)
 
 
-def row_scale(absmax: "Float32Array", clip_ratio: float) -> "Float32Array":
+def row_scale(absmax: Float32Array, clip_ratio: float) -> Float32Array:
     """Return the scale of every row: absmax·clip + 10⁻¹², float32 (E6).
 
     The addend keeps an all-zero row from dividing by zero; it is lost in every other row's rounding.
@@ -59,7 +61,7 @@ def row_scale(absmax: "Float32Array", clip_ratio: float) -> "Float32Array":
     return scale
 
 
-def code_values(rows: "Float32Array", scale: "Float32Array", out: "Float32Array") -> "Float32Array":
+def code_values(rows: Float32Array, scale: Float32Array, out: Float32Array) -> Float32Array:
     """Write the codes of rows to `out` as float32 numbers 0, 1, 2, 3, and return it (E7).
 
     Parameters
@@ -82,8 +84,8 @@ def code_values(rows: "Float32Array", scale: "Float32Array", out: "Float32Array"
 
 
 def quantize(
-    x: "Float32Array", clip_ratio: float, group_size: int, axis: int = -1
-) -> "tuple[UInt8Array, Float32Array]":
+    x: Float32Array, clip_ratio: float, group_size: int, axis: int = -1
+) -> tuple[UInt8Array, Float32Array]:
     """Return codes and scales of an array (E6, E7).
 
     Parameters
@@ -121,7 +123,7 @@ def quantize(
     return codes.reshape(x.shape), scale.squeeze(axis + 1)
 
 
-def dequantize(codes: "UInt8Array", scale: "Float32Array", axis: int = -1) -> "Float32Array":
+def dequantize(codes: UInt8Array, scale: Float32Array, axis: int = -1) -> Float32Array:
     """Return the values of codes: (code/1.5 - 1)·scale, float32, shape of `codes` (E7).
 
     Parameters
@@ -155,13 +157,13 @@ class SymmetricAbsmaxClip:
         packing="consecutive",
     )
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes and scales; see `producer.quantize.base.Dialect.quantize`."""
         require_input(x, self.name)
         codes, scale = quantize(x, clip_ratio, group_size)
         require_stored(scale, "scale", self.name, positive=True)
         return Quantized(codes, (scale,))
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return (code/1.5 - 1)·scale, float32."""
         return dequantize(quantized.codes, quantized.metadata[0])

@@ -4,6 +4,8 @@ Source: vllm-project/vllm, PR #40194 and after. Keys are rotated by the plain Ha
 of its own here (`producer.transform`); a norm does not change under it but for rounding. Values are not rotated.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -72,7 +74,7 @@ class TurboQuantKey:
             packing=_PACKING[self.bits],
         )
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes and norms; see `producer.quantize.base.Dialect.quantize`.
 
         Parameters
@@ -105,7 +107,7 @@ class TurboQuantKey:
         codes = np.searchsorted(middles, x / (single + _FLOOR), side="right").astype(np.uint8)
         return Quantized(codes, (stored,))
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return norm·level, float32."""
         levels = codebook_thresholds(self.bits)[0] / np.float32(math.sqrt(quantized.codes.shape[-1]))
         values = levels[quantized.codes]
@@ -149,7 +151,7 @@ class TurboQuantValue:
             packing=_PACKING[self.bits],
         )
 
-    def quantize(self, x: "Float32Array", clip_ratio: float, group_size: int) -> Quantized:
+    def quantize(self, x: Float32Array, clip_ratio: float, group_size: int) -> Quantized:
         """Return codes, scales and minima; see `producer.quantize.base.Dialect.quantize`.
 
         Notes
@@ -171,7 +173,7 @@ class TurboQuantValue:
         require_stored(low, "minimum", self.name)
         return Quantized(codes.reshape(x.shape), (scale, low))
 
-    def dequantize(self, quantized: Quantized) -> "Float32Array":
+    def dequantize(self, quantized: Quantized) -> Float32Array:
         """Return code·scale + minimum, float32."""
         scale, low = (expand(values, quantized.codes.shape) for values in quantized.metadata)
         return quantized.codes.astype(np.float32) * scale + low

@@ -1,5 +1,7 @@
 """Windows of unquantized tokens: sinks at the start and recent tokens at the end."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from producer.errors import SpecError

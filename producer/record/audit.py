@@ -4,6 +4,8 @@ An audit looks at the *computation* that a record names, a slice and a protocol,
 of it; it knows no record. Codes are stable: none changes its meaning and none is removed.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,7 +93,7 @@ class _Evidence:
     claims: Claims
 
     @property
-    def selected(self) -> "Arm":
+    def selected(self) -> Arm:
         return self.result.arms[self.claims.selected]
 
 
@@ -256,7 +258,7 @@ def _check_quality(evidence: _Evidence) -> Finding | None:
     )
 
 
-_CHECKS: "tuple[Callable[[_Evidence], Finding | None], ...]" = (
+_CHECKS: tuple[Callable[[_Evidence], Finding | None], ...] = (
     _check_output_rotation,
     _check_duplicates,
     _check_selection,
@@ -268,12 +270,12 @@ _CHECKS: "tuple[Callable[[_Evidence], Finding | None], ...]" = (
 
 
 def audit(
-    spec: "SliceSpec",
-    protocol: "SliceProtocol",
-    backend: "Backend",
+    spec: SliceSpec,
+    protocol: SliceProtocol,
+    backend: Backend,
     *,
-    progress: "Progress",
-    claims: "Callable[[RunResult], Claims]" = claims_of,
+    progress: Progress,
+    claims: Callable[[RunResult], Claims] = claims_of,
 ) -> list[Finding]:
     """Return the soundness findings of a computation.
 
@@ -302,7 +304,7 @@ def audit(
     return [finding for check in _CHECKS if (finding := check(evidence)) is not None]
 
 
-def _claims_of_record(record: "Record | RecordV2") -> Claims:
+def _claims_of_record(record: Record | RecordV2) -> Claims:
     """Return what a record claims; a selection that is no number of a rotation is 0, which is no candidate."""
     if not isinstance(record, RecordV2):
         rows = record.metrics.candidates or ()
@@ -314,7 +316,7 @@ def _claims_of_record(record: "Record | RecordV2") -> Claims:
     return Claims(places.get(record.measurements.selected, 0), ratios)
 
 
-def audit_record(record: "Record | RecordV2", backend: "Backend", progress: "Progress") -> list[Finding]:
+def audit_record(record: Record | RecordV2, backend: Backend, progress: Progress) -> list[Finding]:
     """Return the soundness findings of the computation that a record names, with what the record claims.
 
     Raises

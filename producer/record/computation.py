@@ -1,5 +1,7 @@
 """The slice and protocol that a v1 or v2 record names."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from producer.record.reading import RecordV2
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["computation"]
 
 
-def computation(record: "Record | RecordV2") -> "tuple[SliceSpec, SliceProtocol]":
+def computation(record: Record | RecordV2) -> tuple[SliceSpec, SliceProtocol]:
     """Return the slice and the protocol that a record names.
 
     Raises

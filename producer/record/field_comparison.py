@@ -1,5 +1,7 @@
 """Comparison of a record's field with its recomputed value, and the tolerances of all comparisons."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

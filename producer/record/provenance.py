@@ -1,15 +1,20 @@
 """Provenance of a record: the producer's identity, the digest of its source, delegation."""
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvint2eval import __version__
 from kvint2eval.codes import REASONS, Reason
 from kvint2eval.contract.v1.model import Pin
 from kvint2eval.files.digest import sha256_hex, sha256_text_file
-from producer.experiment.slice.spec import SliceProtocol, SliceSpec
+
+if TYPE_CHECKING:
+    from producer.experiment.slice.spec import SliceProtocol, SliceSpec
 
 __all__ = [
     "PRODUCER_ID",

@@ -1,5 +1,7 @@
 """Reading of records: bytes, files and JSON Lines, of contract v1 or v2."""
 
+from __future__ import annotations
+
 import os
 from itertools import chain
 
@@ -23,7 +25,7 @@ __all__ = [
 ]
 
 
-def parse_record(data: bytes) -> "Record | RecordV2":
+def parse_record(data: bytes) -> Record | RecordV2:
     """Return the record that bytes hold, of v1 or v2.
 
     Raises
@@ -42,7 +44,7 @@ def parse_record(data: bytes) -> "Record | RecordV2":
     return record
 
 
-def read_record_file(path: str) -> "Record | RecordV2":
+def read_record_file(path: str) -> Record | RecordV2:
     """Return the record in a file, of v1 or v2.
 
     Raises
@@ -57,7 +59,7 @@ def read_record_file(path: str) -> "Record | RecordV2":
     return parse_record(data)
 
 
-def read_record_lines(path: str) -> "list[Record | RecordV2]":
+def read_record_lines(path: str) -> list[Record | RecordV2]:
     """Return the records of a JSON Lines file, of v1 or v2; empty lines are passed over.
 
     Raises

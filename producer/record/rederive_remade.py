@@ -6,6 +6,8 @@ the transform is computed in closed form and the linear algebra gives eigenvecto
 follows another path from the first other bit on.
 """
 
+from __future__ import annotations
+
 import math
 from typing import TYPE_CHECKING
 
@@ -44,7 +46,7 @@ _ZERO = 1.0
 _TRAINED = frozenset({"optr", "optr-general"})
 
 
-def trained_arms(record: "RecordV2", fitted: "Mapping[str, FittedArm] | None" = None) -> list[str]:
+def trained_arms(record: RecordV2, fitted: Mapping[str, FittedArm] | None = None) -> list[str]:
     """Return the arms of a record whose transforms were trained.
 
     Parameters
@@ -64,7 +66,7 @@ def trained_arms(record: "RecordV2", fitted: "Mapping[str, FittedArm] | None" = 
 
 
 def require_remade(
-    record: "RecordV2", calibration: "Trace", evaluation: "Trace", fitted: "Mapping[str, FittedArm]"
+    record: RecordV2, calibration: Trace, evaluation: Trace, fitted: Mapping[str, FittedArm]
 ) -> None:
     """Raise unless traces and files are of what a record names, whatever their bytes.
 
@@ -113,7 +115,7 @@ def require_remade(
 
 
 def compare_remade(
-    published: "RecordV2", again: "ComputedV2", trained_names: "Sequence[str]"
+    published: RecordV2, again: ComputedV2, trained_names: Sequence[str]
 ) -> list[FieldComparison]:
     """Return the comparisons of a record's fields with a run from rebuilt traces and files.
 
@@ -156,9 +158,7 @@ def _is_compared(field: str, *, of_trained: bool, has_trained: bool) -> bool:
     return field != "/measurements/selected" or not has_trained
 
 
-def _selection(
-    published: "RecordV2", again: "ComputedV2", trained: "Collection[str]"
-) -> "Iterator[FieldComparison]":
+def _selection(published: RecordV2, again: ComputedV2, trained: Collection[str]) -> Iterator[FieldComparison]:
     """Give the comparison of the arm that the calibration selects among those that were not trained."""
     out = {published.recipe.baseline, *trained}
     selected = []
@@ -176,9 +176,7 @@ def _selection(
         yield FieldComparison(field, stated, made, None, 0.0, stated == made)
 
 
-def _claims(
-    published: "RecordV2", again: "ComputedV2", trained: "Collection[str]"
-) -> "Iterator[FieldComparison]":
+def _claims(published: RecordV2, again: ComputedV2, trained: Collection[str]) -> Iterator[FieldComparison]:
     """Give the comparisons of the claims on errors."""
     arms = again.measurements.arms
     trials = {arm.rotation: arm.trials.nmse for arm in arms}

@@ -1,12 +1,13 @@
 """Re-derivation of records of a trace from the traces that they name."""
 
+from __future__ import annotations
+
 import math
 from typing import TYPE_CHECKING
 
 from producer.errors import RecordError
 from producer.experiment.trace.compare_arms import compare_arms
 from producer.record.field_comparison import FieldComparison, compare_exactly
-from producer.record.reading import RecordV2
 from producer.record.rederive_remade import REPORTED_REMADE, compare_remade, require_remade, trained_arms
 from producer.record.rederive_v2 import RECOMPUTED, REPORTED, Rederivation, compare_v2
 from producer.record.v2_trace import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from producer.experiment.trace.arm_protocol import TraceProtocol
     from producer.experiment.trace.fitted_arms import FittedArm
+    from producer.record.reading import RecordV2
     from producer.record.v2 import ComputedV2
     from producer.system.progress import Progress
     from producer.trace.files import Trace
@@ -35,7 +37,7 @@ _TRACE = ("model_id", "weights_sha256", "layer", "head")
 _RECIPE = ("method", "group_size", "key_granularity", "value_granularity", "rotation_count", "clip_grid_size")
 
 
-def _sizes(stated: RecordV2, made: "ComputedV2") -> "Iterator[FieldComparison]":
+def _sizes(stated: RecordV2, made: ComputedV2) -> Iterator[FieldComparison]:
     """Give the comparisons of what the traces fix and a synthetic slice's record states as its input."""
     for name in _WORKLOAD:
         yield compare_exactly(
@@ -48,7 +50,7 @@ def _sizes(stated: RecordV2, made: "ComputedV2") -> "Iterator[FieldComparison]":
         yield compare_exactly(f"/recipe/{name}", getattr(stated.recipe, name), getattr(made.recipe, name))
 
 
-def _require_files(record: RecordV2, given: "Mapping[str, FittedArm]", *, remade: bool) -> None:
+def _require_files(record: RecordV2, given: Mapping[str, FittedArm], *, remade: bool) -> None:
     """Raise unless the file of every fitted arm is given, the very file where it was not rebuilt."""
     for name, digest in fitted_digests(record).items():
         found = given[name].sha256 if name in given else "none"
@@ -60,7 +62,7 @@ def _require_files(record: RecordV2, given: "Mapping[str, FittedArm]", *, remade
             )
 
 
-def _rederivation(record: RecordV2, again: "ComputedV2", names: list[str], *, remade: bool) -> Rederivation:
+def _rederivation(record: RecordV2, again: ComputedV2, names: list[str], *, remade: bool) -> Rederivation:
     sizes = list(_sizes(record, again))
     if not remade:
         return Rederivation([*sizes, *compare_v2(record, again)], RECOMPUTED, REPORTED)
@@ -76,7 +78,7 @@ def _rederivation(record: RecordV2, again: "ComputedV2", names: list[str], *, re
     )
 
 
-def _means(record: RecordV2, again: "ComputedV2") -> dict[str, tuple[float, float]]:
+def _means(record: RecordV2, again: ComputedV2) -> dict[str, tuple[float, float]]:
     """Return the mean error over the trials by arm, in a record and in its run."""
     stated, made = (
         {arm.rotation: math.fsum(arm.trials.nmse) / len(arm.trials.nmse) for arm in one.measurements.arms}
@@ -87,8 +89,8 @@ def _means(record: RecordV2, again: "ComputedV2") -> dict[str, tuple[float, floa
 
 
 def _earlier_balanced(
-    record: RecordV2, protocol: "TraceProtocol", calibration: "Trace", layer_idx: int
-) -> "dict[str, dict[int, LayerTransforms]]":
+    record: RecordV2, protocol: TraceProtocol, calibration: Trace, layer_idx: int
+) -> dict[str, dict[int, LayerTransforms]]:
     """Return the transforms of an arm `balanced` that has those of `balanced-plain`, as it had before, or nothing.
 
     The digest of the record tells; an arm from a file has its own.
@@ -102,13 +104,13 @@ def _earlier_balanced(
 
 
 def rederive_traces(
-    records: "Sequence[RecordV2]",
-    calibration: "Trace",
-    evaluation: "Trace",
+    records: Sequence[RecordV2],
+    calibration: Trace,
+    evaluation: Trace,
     *,
     processes: int,
-    progress: "Progress",
-    fitted: "Mapping[str, FittedArm] | None" = None,
+    progress: Progress,
+    fitted: Mapping[str, FittedArm] | None = None,
     remade: bool = False,
 ) -> list[Rederivation]:
     """Return what a run of each record's comparison shows.

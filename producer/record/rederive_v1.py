@@ -3,6 +3,8 @@
 Times, hardware and the digests of other artifacts cannot be recomputed; they are only reported.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from producer.experiment.slice.protocol import run_protocol
@@ -38,7 +40,7 @@ def _compare(
     return compare_numbers(field, published, recomputed, tolerance)
 
 
-def compare_records(published: "Record", recomputed: "Record") -> list[FieldComparison]:
+def compare_records(published: Record, recomputed: Record) -> list[FieldComparison]:
     """Return the comparisons of all deterministic fields, in the order of the record.
 
     Parameters
@@ -76,7 +78,7 @@ def compare_records(published: "Record", recomputed: "Record") -> list[FieldComp
     return found
 
 
-def rederive(record: "Record", backend: "Backend", progress: "Progress") -> list[FieldComparison]:
+def rederive(record: Record, backend: Backend, progress: Progress) -> list[FieldComparison]:
     """Return the comparisons of a record with the same computation run here.
 
     Parameters

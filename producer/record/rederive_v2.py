@@ -4,6 +4,8 @@ A figure is *re-derived* when this run gives it again, *recomputed* when it foll
 (the adjudicator does that), and *only reported* when it cannot be recomputed: times and hardware.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +70,7 @@ class Rederivation:
 
 
 def compare_v2(
-    published: "RecordV2", recomputed: "ComputedV2", tolerance: float = NMSE_TOLERANCE
+    published: RecordV2, recomputed: ComputedV2, tolerance: float = NMSE_TOLERANCE
 ) -> list[FieldComparison]:
     """Return the comparisons of all deterministic figures, in the order of the record.
 
@@ -109,7 +111,7 @@ def compare_v2(
     return found
 
 
-def _recipe(published: "RecordV2", recomputed: "ComputedV2") -> "Iterator[FieldComparison]":
+def _recipe(published: RecordV2, recomputed: ComputedV2) -> Iterator[FieldComparison]:
     theirs, ours = published.recipe, recomputed.recipe
     if theirs.dialect is not None and ours.dialect is not None:
         field = "/recipe/dialect/fingerprint_sha256"
@@ -127,7 +129,7 @@ def _recipe(published: "RecordV2", recomputed: "ComputedV2") -> "Iterator[FieldC
         )
 
 
-def _arm(field: str, stated: Any, made: Any, tolerance: float) -> "Iterator[FieldComparison]":
+def _arm(field: str, stated: Any, made: Any, tolerance: float) -> Iterator[FieldComparison]:
     yield compare_exactly(f"{field}/clip_ratio", stated.clip_ratio, made.clip_ratio)
     rows = zip(stated.calibration.query_nmse, made.calibration.query_nmse, strict=False)
     for index, (theirs, ours) in enumerate(rows):
@@ -143,18 +145,18 @@ def _arm(field: str, stated: Any, made: Any, tolerance: float) -> "Iterator[Fiel
 
 def _column(
     field: str,
-    stated: "Sequence[float]",
-    made: "Sequence[float]",
-    scales: "Sequence[float]",
+    stated: Sequence[float],
+    made: Sequence[float],
+    scales: Sequence[float],
     tolerance: float,
-) -> "Iterator[FieldComparison]":
+) -> Iterator[FieldComparison]:
     for index in range(max(len(stated), len(made))):
         theirs, ours = (values[index] if index < len(values) else None for values in (stated, made))
         scale = scales[index] if index < len(scales) else 0.0
         yield compare_numbers(f"{field}/{index}", theirs, ours, tolerance, scale)
 
 
-def rederive_v2(record: "RecordV2", backend: "Backend", progress: "Progress") -> Rederivation:
+def rederive_v2(record: RecordV2, backend: Backend, progress: Progress) -> Rederivation:
     """Return what a run of the record's computation shows, trial by trial.
 
     Parameters

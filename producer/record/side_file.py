@@ -1,5 +1,7 @@
 """The sidecar of a v1 record: per-trial data that v1 has no fields for (layout: the producer's command page)."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ __all__ = ["LAYOUT", "build_trials", "trials_text"]
 LAYOUT = "kvint2eval-producer/trials-1"
 
 
-def build_trials(result: "RunResult", environment: dict[str, object], record_sha256: str) -> dict[str, Any]:
+def build_trials(result: RunResult, environment: dict[str, object], record_sha256: str) -> dict[str, Any]:
     """Return the side file of a run as JSON values.
 
     Parameters
@@ -36,7 +38,7 @@ def build_trials(result: "RunResult", environment: dict[str, object], record_sha
     }
 
 
-def _arm(result: "RunResult", arm: "Arm") -> dict[str, Any]:
+def _arm(result: RunResult, arm: Arm) -> dict[str, Any]:
     difference = result.differences[arm.index]
     return {
         "rotation": arm.index,

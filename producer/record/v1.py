@@ -1,5 +1,7 @@
 """Records of contract v1: built from a run, and the computation that one names."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import re
@@ -46,7 +48,7 @@ _RECIPE: dict[str, Any] = {
 }
 
 
-def build_record(result: "RunResult", runtime: "RuntimeInfo") -> Record:
+def build_record(result: RunResult, runtime: RuntimeInfo) -> Record:
     """Return the v1 record of a run, its witness filled in.
 
     Parameters
@@ -90,7 +92,7 @@ def build_record(result: "RunResult", runtime: "RuntimeInfo") -> Record:
     return record.model_copy(update={"witness_sha256": witness_v1(record)})
 
 
-def _metrics(result: "RunResult") -> Metrics:
+def _metrics(result: RunResult) -> Metrics:
     rows = tuple(
         Candidate(
             rotation=arm.index,

@@ -1,5 +1,7 @@
 """Common parts of v2 records of synthetic slices and of traces, as JSON values."""
 
+from __future__ import annotations
+
 import json
 import math
 import platform
@@ -92,7 +94,7 @@ class ComputedV2:
     claims: tuple[Claim, ...]
 
     @classmethod
-    def of(cls, members: "Mapping[str, Any]") -> "ComputedV2":
+    def of(cls, members: Mapping[str, Any]) -> ComputedV2:
         """Return the members of a record that are computed, from their JSON values."""
         return cls(
             # A list of JSON is a tuple of the contract.
@@ -137,7 +139,7 @@ def dialect_json(name: str) -> dict[str, Any]:
     return {"id": name} | members | {"fingerprint_sha256": fingerprint(*dialects)}
 
 
-def environment_json(backend: "Backend") -> dict[str, Any]:
+def environment_json(backend: Backend) -> dict[str, Any]:
     """Return where a backend runs, as a record says it."""
     runtime, described = backend.runtime, backend.describe()
     is_cuda = runtime.name == "cuda"
@@ -155,9 +157,7 @@ def environment_json(backend: "Backend") -> dict[str, Any]:
     }
 
 
-def artifacts_json(
-    backend: "Backend", *others: tuple[str, str, str | None, str, str]
-) -> list[dict[str, Any]]:
+def artifacts_json(backend: Backend, *others: tuple[str, str, str | None, str, str]) -> list[dict[str, Any]]:
     """Return what a record rests on: producer, paper, on a GPU the kernels, and others.
 
     Parameters
@@ -198,7 +198,7 @@ def artifacts_json(
     ]
 
 
-def claim_json(arms: tuple[str, str], nmse: "tuple[Sequence[float], Sequence[float]]") -> dict[str, Any]:
+def claim_json(arms: tuple[str, str], nmse: tuple[Sequence[float], Sequence[float]]) -> dict[str, Any]:
     """Return the claim that an arm has less output error than the baseline, as a record makes it.
 
     Parameters
@@ -230,7 +230,7 @@ def claim_json(arms: tuple[str, str], nmse: "tuple[Sequence[float], Sequence[flo
     }
 
 
-def is_fair_baseline(errors: "TrialErrors", objective: float, selected_objective: float) -> bool:
+def is_fair_baseline(errors: TrialErrors, objective: float, selected_objective: float) -> bool:
     """Return whether a baseline may be claimed to be worse: it beats zeros, and calibration does not prefer it.
 
     Parameters
@@ -243,7 +243,7 @@ def is_fair_baseline(errors: "TrialErrors", objective: float, selected_objective
     return math.fsum(errors.numerator) < math.fsum(errors.denominator) and objective >= selected_objective
 
 
-def summary_json(nmse: "Sequence[float]", decode_us: "Sequence[float]") -> dict[str, float]:
+def summary_json(nmse: Sequence[float], decode_us: Sequence[float]) -> dict[str, float]:
     """Return what an arm's trials give, as a record says it."""
     summary = summarize(nmse)
     return {

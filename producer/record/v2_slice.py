@@ -1,5 +1,7 @@
 """Records of contract v2 of synthetic slices: built from a run, and the computation that one names."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +42,7 @@ def require_v2(protocol: SliceProtocol) -> None:
         )
 
 
-def build_record_v2(result: "RunResult", backend: "Backend") -> dict[str, Any]:
+def build_record_v2(result: RunResult, backend: Backend) -> dict[str, Any]:
     """Return the v2 record of a run as JSON values, its witness filled in.
 
     Parameters
@@ -62,12 +64,12 @@ def build_record_v2(result: "RunResult", backend: "Backend") -> dict[str, Any]:
     )
 
 
-def computed_v2(result: "RunResult", backend: "Backend") -> ComputedV2:
+def computed_v2(result: RunResult, backend: Backend) -> ComputedV2:
     """Return what a run gives of a v2 record, to compare with one; see `build_record_v2`."""
     return ComputedV2.of(_computed(result, backend))
 
 
-def _computed(result: "RunResult", backend: "Backend") -> dict[str, Any]:
+def _computed(result: RunResult, backend: Backend) -> dict[str, Any]:
     return {
         "recipe": _recipe(result),
         "workload": _workload(result.spec),
@@ -81,7 +83,7 @@ def _rotation_id(index: int) -> str:
     return f"r{index}"
 
 
-def _recipe(result: "RunResult") -> dict[str, Any]:
+def _recipe(result: RunResult) -> dict[str, Any]:
     protocol = result.protocol
     rotations = []
     for arm in result.arms:
@@ -139,7 +141,7 @@ def _queries(protocol: SliceProtocol, arm: int) -> list[str]:
     return [f"q{index}" for index in range(first, first + protocol.evaluation_queries)]
 
 
-def _protocol(result: "RunResult", backend: "Backend") -> dict[str, Any]:
+def _protocol(result: RunResult, backend: Backend) -> dict[str, Any]:
     protocol = result.protocol
     described: dict[str, Any] = backend.describe()
     is_cuda = backend.runtime.name == "cuda"
@@ -157,7 +159,7 @@ def _protocol(result: "RunResult", backend: "Backend") -> dict[str, Any]:
     }
 
 
-def _measurements(result: "RunResult") -> dict[str, Any]:
+def _measurements(result: RunResult) -> dict[str, Any]:
     arms = [_arm(result, arm) for arm in result.arms]
     selected, spec = result.arms[result.selected], result.spec
     elements = 2 * spec.seq_len * spec.row_width
@@ -175,7 +177,7 @@ def _measurements(result: "RunResult") -> dict[str, Any]:
     }
 
 
-def _arm(result: "RunResult", arm: "Arm") -> dict[str, Any]:
+def _arm(result: RunResult, arm: Arm) -> dict[str, Any]:
     errors = arm.errors
     if errors is None or arm.null_nmse is None:
         raise SpecError("the run kept no errors or null checks: a v2 record needs both")
@@ -194,7 +196,7 @@ def _arm(result: "RunResult", arm: "Arm") -> dict[str, Any]:
     }
 
 
-def _claims(result: "RunResult") -> list[dict[str, Any]]:
+def _claims(result: RunResult) -> list[dict[str, Any]]:
     """The one thing that a run claims, that its selected arm has less error than a baseline that works."""
     arms = result.arms[0], result.arms[result.selected]
     baseline, selected = (arm.errors for arm in arms)

@@ -1,5 +1,7 @@
 """Records of contract v2 of traces, one a layer: built from a comparison, and the comparison that one names."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
@@ -57,11 +59,11 @@ _ZERO = 1.0
 
 def build_trace_record(
     protocol: TraceProtocol,
-    comparison: "LayerComparison",
-    calibration: "Trace",
-    evaluation: "Trace",
-    fitted: "Mapping[str, str] | None" = None,
-    named: "Collection[str]" = (),
+    comparison: LayerComparison,
+    calibration: Trace,
+    evaluation: Trace,
+    fitted: Mapping[str, str] | None = None,
+    named: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the v2 record of the arms on one layer as JSON values, its witness filled in.
 
@@ -112,10 +114,10 @@ def build_trace_record(
 
 def computed_trace(
     protocol: TraceProtocol,
-    comparison: "LayerComparison",
-    calibration: "Trace",
-    evaluation: "Trace",
-    unnamed: "Collection[str]",
+    comparison: LayerComparison,
+    calibration: Trace,
+    evaluation: Trace,
+    unnamed: Collection[str],
 ) -> ComputedV2:
     """Return what a comparison gives of a v2 record, to compare with one; see `build_trace_record`.
 
@@ -126,10 +128,10 @@ def computed_trace(
 
 def _computed(
     protocol: TraceProtocol,
-    comparison: "LayerComparison",
-    calibration: "Trace",
-    evaluation: "Trace",
-    unnamed: "Collection[str]",
+    comparison: LayerComparison,
+    calibration: Trace,
+    evaluation: Trace,
+    unnamed: Collection[str],
 ) -> dict[str, Any]:
     return {
         "recipe": _recipe(protocol, comparison, evaluation.model.head_dim, unnamed),
@@ -145,7 +147,7 @@ def trace_record_text(record: dict[str, Any]) -> str:
     return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def _rotation(arm: "TraceArm", unnamed: "Collection[str]") -> dict[str, Any]:
+def _rotation(arm: TraceArm, unnamed: Collection[str]) -> dict[str, Any]:
     key, value = arm.rotations.key, arm.rotations.value
     if key.kind != value.kind:
         raise SpecError(
@@ -158,7 +160,7 @@ def _rotation(arm: "TraceArm", unnamed: "Collection[str]") -> dict[str, Any]:
 
 
 def _recipe(
-    protocol: TraceProtocol, comparison: "LayerComparison", head_dim: int, unnamed: "Collection[str]"
+    protocol: TraceProtocol, comparison: LayerComparison, head_dim: int, unnamed: Collection[str]
 ) -> dict[str, Any]:
     rotations = [_rotation(arm, unnamed) for arm in comparison.arms]
     key, value = (GRANULARITIES[one.numerics.group_axis] for one in get_pair(protocol.dialect))
@@ -182,7 +184,7 @@ def _recipe(
     }
 
 
-def _workload(layer_idx: int, evaluation: "Trace") -> dict[str, Any]:
+def _workload(layer_idx: int, evaluation: Trace) -> dict[str, Any]:
     model = evaluation.model
     return {
         "synthetic": None,
@@ -203,7 +205,7 @@ def _workload(layer_idx: int, evaluation: "Trace") -> dict[str, Any]:
     }
 
 
-def _protocol(calibration: "Trace", evaluation: "Trace") -> dict[str, Any]:
+def _protocol(calibration: Trace, evaluation: Trace) -> dict[str, Any]:
     fitted, judged = sequence_ids(calibration.sequences, evaluation.sequences)
     return {
         "name": PROTOCOL,
@@ -219,7 +221,7 @@ def _protocol(calibration: "Trace", evaluation: "Trace") -> dict[str, Any]:
     }
 
 
-def _measurements(comparison: "LayerComparison", calibration: "Trace", evaluation: "Trace") -> dict[str, Any]:
+def _measurements(comparison: LayerComparison, calibration: Trace, evaluation: Trace) -> dict[str, Any]:
     model, tokens = evaluation.model, evaluation.sequences[0].tokens
     sizes = (comparison.code_bytes, comparison.metadata_bytes, comparison.window_bytes)
     elements = 2 * tokens * model.num_kv_heads * model.head_dim
@@ -247,7 +249,7 @@ def _measurements(comparison: "LayerComparison", calibration: "Trace", evaluatio
     }
 
 
-def _claims(comparison: "LayerComparison") -> list[dict[str, Any]]:
+def _claims(comparison: LayerComparison) -> list[dict[str, Any]]:
     baseline, selected = comparison.arms[0], comparison.arms[comparison.selected]
     claim = claim_json((baseline.id, selected.id), (baseline.errors.nmse, selected.errors.nmse))
     # Six trials are the contract's least for the level 0.95.
@@ -312,7 +314,7 @@ def protocol_of_trace(record: RecordV2) -> TraceProtocol:
         raise RecordError(f"the record names a comparison that is not allowed: {error}") from error
 
 
-def require_same_traces(record: RecordV2, calibration: "Trace", evaluation: "Trace") -> None:
+def require_same_traces(record: RecordV2, calibration: Trace, evaluation: Trace) -> None:
     """Raise `RecordError` unless the two traces are those of a record, by the digests of their manifests."""
     stated = {artifact.id: artifact.sha256 for artifact in record.artifacts if artifact.role == "file"}
     trace = record.workload.trace

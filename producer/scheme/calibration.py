@@ -1,5 +1,7 @@
 """Calibration statistics of a layer: key mean, covariances, attention weights, each computed once for all schemes."""
 
+from __future__ import annotations
+
 import functools
 from typing import TYPE_CHECKING, TypeVar
 
@@ -48,7 +50,7 @@ class LayerCalibration:
         If there is no sequence.
     """
 
-    def __init__(self, layers: "Sequence[LayerTrace]") -> None:
+    def __init__(self, layers: Sequence[LayerTrace]) -> None:
         if not layers:
             raise SpecError("no calibration sequence: at least one is needed")
         self.layers = tuple(layers)
@@ -67,18 +69,18 @@ class LayerCalibration:
         return LayerTrace(layer_idx=first.layer_idx, w_o=first.w_o, scaling=first.scaling, **arrays)
 
     @functools.cached_property
-    def key_mean(self) -> "Float32Array":
+    def key_mean(self) -> Float32Array:
         """Mean key of every KV head over all tokens, float32, shape (num_kv_heads, head_dim)."""
         return key_mean(self.joined.k)
 
-    def stored_keys(self, index: int, *, centred: bool) -> "Float32Array":
+    def stored_keys(self, index: int, *, centred: bool) -> Float32Array:
         """Return the keys of a sequence as they are stored, float32, shape (num_kv_heads, tokens, head_dim)."""
         k = self.layers[index].k
         if not centred:
             return k
         return self._once(("keys", index), lambda: center_keys(k, self.key_mean))
 
-    def covariance(self, target: str, *, centred: bool = False) -> "Float64Array":
+    def covariance(self, target: str, *, centred: bool = False) -> Float64Array:
         """Return a covariance over all tokens (`producer.transform.covariance`); `centred` is for keys."""
         q, k, v = self.joined.q, self.joined.k, self.joined.v
         return self._once(
@@ -86,7 +88,7 @@ class LayerCalibration:
             lambda: covariance(target, q, center_keys(k, self.key_mean) if centred else k, v),
         )
 
-    def plain(self, side: "Side", *, centred: bool) -> "Covariances":
+    def plain(self, side: Side, *, centred: bool) -> Covariances:
         """Return the covariances of what a side stores and of what reads it (E32, E34).
 
         Notes
@@ -100,8 +102,8 @@ class LayerCalibration:
         return self.covariance("vtv"), self._once("output", lambda: output_covariance(w_o, heads))
 
     def weighted(
-        self, side: "Side", *, centred: bool, windows: tuple[int, int], ridge: float, shrinkage: float
-    ) -> "Covariances":
+        self, side: Side, *, centred: bool, windows: tuple[int, int], ridge: float, shrinkage: float
+    ) -> Covariances:
         """Return the attention-weighted covariances of a side (E35, E37).
 
         Parameters
@@ -138,7 +140,7 @@ class LayerCalibration:
             lambda: WindowAttention(self.layers[index], self.stored_keys(index, centred=centred), *windows),
         )
 
-    def _pairs(self, side: "Side", head: int, windows: tuple[int, int], *, centred: bool) -> "list[Pairs]":
+    def _pairs(self, side: Side, head: int, windows: tuple[int, int], *, centred: bool) -> list[Pairs]:
         long = [index for index, layer in enumerate(self.layers) if layer.seq_len > sum(windows)]
         if not long:
             raise SpecError(
@@ -152,7 +154,7 @@ class LayerCalibration:
             for index in long
         ]
 
-    def _reads(self, index: int, head: int, windows: tuple[int, int]) -> "HeadReads":
+    def _reads(self, index: int, head: int, windows: tuple[int, int]) -> HeadReads:
         key = ("reads", index, head, windows)
         found: HeadReads | None = self._found.get(key)
         if found is None:
@@ -162,7 +164,7 @@ class LayerCalibration:
                 self._found[key] = found
         return found
 
-    def _once(self, key: object, compute: "Callable[[], _Found]") -> "_Found":
+    def _once(self, key: object, compute: Callable[[], _Found]) -> _Found:
         """Return what was computed for a key, or compute it."""
         if key not in self._found:
             self._found[key] = compute()

@@ -5,6 +5,8 @@ then for values ‖δy_V‖²/hidden_size under the weights of the keys so quant
 calibration sequence and the query heads of a KV head.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,8 +69,8 @@ def lowest_clips(name: str, clips: tuple[float, ...]) -> list[int]:
 
 
 def tune_clips(
-    scheme: "Scheme", rotations: "LayerTransforms", calibration: "LayerCalibration | Sequence[LayerTrace]"
-) -> "tuple[tuple[float, ...], tuple[float, ...]]":
+    scheme: Scheme, rotations: LayerTransforms, calibration: LayerCalibration | Sequence[LayerTrace]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the clip ratios of keys and of values by KV head.
 
     Parameters
@@ -113,7 +115,7 @@ def tune_clips(
 
 
 def _exact(
-    calibration: LayerCalibration, index: int, rotations: "LayerTransforms", windows: tuple[int, int]
+    calibration: LayerCalibration, index: int, rotations: LayerTransforms, windows: tuple[int, int]
 ) -> WindowAttention:
     """Return the exact attention of a sequence over keys less the mean that the rotations have."""
     mean = rotations.key_mean
@@ -124,7 +126,7 @@ def _exact(
     return WindowAttention(layer, center_keys(layer.k, mean), *windows)
 
 
-def _best(grid: tuple[float, ...], objectives: "Float64Array | float", fallback: float) -> tuple[float, ...]:
+def _best(grid: tuple[float, ...], objectives: Float64Array | float, fallback: float) -> tuple[float, ...]:
     """Return the ratio with the least objective, (ratios, num_kv_heads), of every head."""
     table = np.asarray(objectives)
     is_flat = table.max(axis=0) == table.min(axis=0)
@@ -141,7 +143,7 @@ class _Search:
     Z̃ = Σ exp(s̃ - m) + f Z_w, and KL(p ‖ p̃) = log Z̃ - log f - log Z - Σ p (s̃ - s).
     """
 
-    def __init__(self, scheme: "Scheme", rotations: "LayerTransforms", exact: WindowAttention) -> None:
+    def __init__(self, scheme: Scheme, rotations: LayerTransforms, exact: WindowAttention) -> None:
         self._exact = exact
         head_dim = exact.keys.shape[-1]
         self._key, self._value = (
@@ -159,7 +161,7 @@ class _Search:
         back = rotations.value.inverses.astype(np.float64)[:, None]
         self._value_gram: Float64Array = back @ exact.gram @ back.swapaxes(-1, -2)
 
-    def of_keys(self, grid: tuple[float, ...]) -> "Float64Array":
+    def of_keys(self, grid: tuple[float, ...]) -> Float64Array:
         """Return the objective of the keys for every ratio, summed over queries, (ratios, num_kv_heads)."""
         exact = self._exact
         found = np.empty((len(grid), exact.shape[0]))
@@ -173,12 +175,12 @@ class _Search:
             found[place] = divergences.sum(axis=(1, 2)) + squares
         return found
 
-    def weights(self, clips: tuple[float, ...]) -> "Float32Array":
+    def weights(self, clips: tuple[float, ...]) -> Float32Array:
         """Return the attention weights of the quantized tokens for keys with these ratios, one a KV head."""
         raised, _, total = self._raised(self._scores(clips))
         return (raised / total).astype(np.float32)
 
-    def of_values(self, grid: tuple[float, ...], weights: "Float32Array") -> "Float64Array":
+    def of_values(self, grid: tuple[float, ...], weights: Float32Array) -> Float64Array:
         """Return the objective of the values for every ratio, summed over queries, (ratios, num_kv_heads)."""
         found = np.empty((len(grid), self._exact.shape[0]))
         for place, ratio in enumerate(grid):
@@ -187,14 +189,14 @@ class _Search:
             found[place] = self._squares((weights @ errors).astype(np.float64), self._value_gram)
         return found
 
-    def _scores(self, clips: tuple[float, ...]) -> "Float32Array":
+    def _scores(self, clips: tuple[float, ...]) -> Float32Array:
         """Return the scores of the quantized tokens for keys with these ratios."""
         scores: Float32Array = self._q @ self._key.stored(clips).swapaxes(1, 2)
         if self._exact.future is not None:
             scores[:, self._exact.future] = HIDDEN
         return scores
 
-    def _raised(self, scores: "Float32Array") -> "tuple[Float32Array, Float64Array, Float64Array]":
+    def _raised(self, scores: Float32Array) -> tuple[Float32Array, Float64Array, Float64Array]:
         """Return exp of scores, which are used up, the log of the windows' factor f, and Z̃."""
         exact = self._exact
         top = np.maximum(exact.top, scores.max(axis=-1, keepdims=True))
@@ -204,7 +206,7 @@ class _Search:
         total = raised.sum(axis=-1, keepdims=True, dtype=np.float64) + exact.window_total * np.exp(log_factor)
         return raised, log_factor, total
 
-    def _squares(self, errors: "Float64Array", gram: "Float64Array") -> "Float64Array":
+    def _squares(self, errors: Float64Array, gram: Float64Array) -> Float64Array:
         """Return Σ ‖error W‖²/hidden_size by KV head, from W Wᵀ/hidden_size."""
         by_head = errors.reshape(*self._exact.shape, -1)
         squares: Float64Array = ((by_head @ gram) * by_head).sum(axis=(1, 2, 3))
@@ -215,12 +217,12 @@ class _Search:
 class _Coding:
     """Rows of one side, transformed, and what codes them."""
 
-    dialect: "Dialect"
+    dialect: Dialect
     group_size: int
-    rows: "Float32Array"
-    feedback: "Float32Array | None"
+    rows: Float32Array
+    feedback: Float32Array | None
 
-    def stored(self, clips: tuple[float, ...]) -> "Float32Array":
+    def stored(self, clips: tuple[float, ...]) -> Float32Array:
         """Return what the dialect makes of the rows with these ratios, read again."""
         return self.dialect.dequantize(
             quantize_heads(self.dialect, self.rows, clips, self.group_size, self.feedback)

@@ -1,5 +1,7 @@
 """Coding of rows: keys, or values, of a fitted layer as codes and metadata, and back."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -44,11 +46,11 @@ class RowEncoder:
     block (`producer.numerics.exact_product`).
     """
 
-    dialect: "Dialect"
-    transform: "DenseTransform"
-    mean: "Float32Array | None" = None
+    dialect: Dialect
+    transform: DenseTransform
+    mean: Float32Array | None = None
     clips: tuple[float, ...] = (1.0,)
-    feedback: "Float32Array | None" = None
+    feedback: Float32Array | None = None
     group_size: int
 
     @property
@@ -59,7 +61,7 @@ class RowEncoder:
             return 1
         return math.lcm(self.group_size, get_layout(numerics.packing).codes_per_unit)
 
-    def encode(self, rows: "Float32Array") -> "Quantized":
+    def encode(self, rows: Float32Array) -> Quantized:
         """Return the codes and metadata of rows.
 
         Parameters
@@ -81,19 +83,19 @@ class RowEncoder:
             size = coded.shape[0] * coded.shape[2]
         return quantize_heads(self.dialect, coded, self.clips, size, self.feedback)
 
-    def decode(self, quantized: "Quantized") -> "Float32Array":
+    def decode(self, quantized: Quantized) -> Float32Array:
         """Return rows in the model's own coordinates, float32, shape (num_kv_heads, tokens, head_dim)."""
         rows = self.transform.undo(self.coded(quantized))
         return rows if self.mean is None else rows + self.mean[:, None, :]
 
-    def coded(self, quantized: "Quantized") -> "Float32Array":
+    def coded(self, quantized: Quantized) -> Float32Array:
         """Return rows as they are coded, still centred and transformed, float32."""
         return self.dialect.dequantize(quantized)
 
-    def pack(self, quantized: "Quantized") -> "StoredGroups":
+    def pack(self, quantized: Quantized) -> StoredGroups:
         """Return codes and metadata as the dialect stores them; raises `SpecError` where units are not filled."""
         return store_quantized(self.dialect, quantized)
 
-    def unpack(self, groups: "StoredGroups") -> "Quantized":
+    def unpack(self, groups: StoredGroups) -> Quantized:
         """Return codes and metadata of what was packed: the inverse of `pack`."""
         return load_quantized(self.dialect, groups)

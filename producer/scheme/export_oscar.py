@@ -1,5 +1,7 @@
 """Export of fitted schemes as OSCAR rotation files, as far as that format can hold them."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from producer.errors import SpecError
@@ -14,10 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["export_oscar"]
 
-_TARGETS: "dict[Side, str]" = {"key": "qqt", "value": "sst"}
+_TARGETS: dict[Side, str] = {"key": "qqt", "value": "sst"}
 
 
-def export_oscar(path: "Path", fitted: "Fitted", side: "Side") -> None:
+def export_oscar(path: Path, fitted: Fitted, side: Side) -> None:
     """Write one side of a fitted scheme as an OSCAR file: v1 with one matrix a layer, v2 with one a KV head.
 
     Parameters

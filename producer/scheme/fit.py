@@ -1,5 +1,7 @@
 """Fit of a scheme to a layer's calibration data."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,8 +34,8 @@ METRIC_RIDGE = 1e-2
 
 
 def _build(
-    scheme: Scheme, side: "Side", calibration: LayerCalibration, covariances: "Covariances | None"
-) -> "DenseTransform":
+    scheme: Scheme, side: Side, calibration: LayerCalibration, covariances: Covariances | None
+) -> DenseTransform:
     """Return the transform of a side, of a layer's calibration where it needs one."""
     head_dim = calibration.layers[0].k.shape[-1]
     rotation: RotationName = getattr(scheme, f"{side}_rotation")
@@ -51,11 +53,11 @@ def _build(
     return oscar_from_covariance(sigma if rotation == "oscar" else sigma.mean(axis=0, keepdims=True))
 
 
-def _ridge(scheme: Scheme, side: "Side") -> float:
+def _ridge(scheme: Scheme, side: Side) -> float:
     return scheme.key_ridge if side == "key" else scheme.value_ridge
 
 
-def _covariances(scheme: Scheme, side: "Side", calibration: LayerCalibration) -> "Covariances | None":
+def _covariances(scheme: Scheme, side: Side, calibration: LayerCalibration) -> Covariances | None:
     """Return the covariances of what a side stores and of what reads it, if the scheme looks at them."""
     if scheme.rounding == "nearest" and getattr(scheme, f"{side}_rotation") != "balanced":
         return None
@@ -72,7 +74,7 @@ def _covariances(scheme: Scheme, side: "Side", calibration: LayerCalibration) ->
     return covariances
 
 
-def _require_spread(scheme: Scheme, side: "Side", layer_idx: int, covariances: "Covariances") -> None:
+def _require_spread(scheme: Scheme, side: Side, layer_idx: int, covariances: Covariances) -> None:
     """Raise `SpecError` where what a side stores, or what reads it, is zero at every calibration token."""
     for sigma, what in zip(
         covariances, (f"the {side}s as they are stored", f"what reads the {side}s"), strict=True
@@ -88,8 +90,8 @@ def _require_spread(scheme: Scheme, side: "Side", layer_idx: int, covariances: "
 
 
 def _feedback(
-    scheme: Scheme, transform: "DenseTransform", covariances: "Covariances | None"
-) -> "Float32Array | None":
+    scheme: Scheme, transform: DenseTransform, covariances: Covariances | None
+) -> Float32Array | None:
     """Return the factors of error feedback of a side: of M⁻¹ Σ_q M⁻ᵀ, the readers of what is stored as x M."""
     if covariances is None or scheme.rounding == "nearest":
         return None
@@ -100,15 +102,15 @@ def _feedback(
 
 
 def _fit_side(
-    scheme: Scheme, side: "Side", calibration: LayerCalibration
-) -> "tuple[DenseTransform, Float32Array | None]":
+    scheme: Scheme, side: Side, calibration: LayerCalibration
+) -> tuple[DenseTransform, Float32Array | None]:
     """Return the transform of a side and its factors of error feedback."""
     covariances = _covariances(scheme, side, calibration)
     transform = _build(scheme, side, calibration, covariances)
     return transform, _feedback(scheme, transform, covariances)
 
 
-def fit_layer(scheme: Scheme, calibration: "LayerCalibration | Sequence[LayerTrace]") -> FittedLayer:
+def fit_layer(scheme: Scheme, calibration: LayerCalibration | Sequence[LayerTrace]) -> FittedLayer:
     """Return a scheme fitted to one layer of calibration sequences.
 
     Parameters

@@ -1,5 +1,7 @@
 """Fit of a scheme to all layers of a calibration trace."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,9 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["fit_trace", "notes", "tune_again"]
 
 
-def fit_trace(
-    scheme: "Scheme", calibration: "Trace | DumpTrace", processes: int, progress: "Progress"
-) -> Fitted:
+def fit_trace(scheme: Scheme, calibration: Trace | DumpTrace, processes: int, progress: Progress) -> Fitted:
     """Return a scheme fitted to every layer of a trace.
 
     Parameters
@@ -44,14 +44,14 @@ def fit_trace(
         If the trace cannot be read.
     """
 
-    def work(layer_idx: int) -> "FittedLayer":
+    def work(layer_idx: int) -> FittedLayer:
         return fit_layer(scheme, _sequences(layer_idx, [calibration]))
 
     layers = _by_layer(work, calibration.model.num_layers, processes, progress)
     return Fitted(scheme, calibration.model, layers, calibration.sequences)
 
 
-def tune_again(fitted: Fitted, traces: "Sequence[Trace]", processes: int, progress: "Progress") -> Fitted:
+def tune_again(fitted: Fitted, traces: Sequence[Trace], processes: int, progress: Progress) -> Fitted:
     """Return a fitted scheme with its clips chosen again for the transforms that it has now.
 
     Parameters
@@ -82,13 +82,13 @@ def tune_again(fitted: Fitted, traces: "Sequence[Trace]", processes: int, progre
     return replace(fitted, layers=layers)
 
 
-def _sequences(layer_idx: int, traces: "Sequence[Trace | DumpTrace]") -> "list[LayerTrace]":
+def _sequences(layer_idx: int, traces: Sequence[Trace | DumpTrace]) -> list[LayerTrace]:
     """Return a layer of every sequence."""
     return [trace.layer(layer_idx, index) for trace in traces for index in range(len(trace.sequences))]
 
 
 def _by_layer(
-    work: "Callable[[int], FittedLayer]", num_layers: int, processes: int, progress: "Progress"
+    work: Callable[[int], FittedLayer], num_layers: int, processes: int, progress: Progress
 ) -> dict[int, FittedLayer]:
     return dict(enumerate(fork_map(work, range(num_layers), processes, progress=progress, unit="layer")))
 

@@ -5,6 +5,8 @@ its dialects, the model by the digest of its weights, and the calibration sequen
 so that a later evaluation can refuse a text that the fit has seen.
 """
 
+from __future__ import annotations
+
 import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,7 +17,6 @@ from producer.quantize.fingerprint import fingerprint
 from producer.quantize.steps import clip_defect
 from producer.scheme.fitted_layer import FittedLayer
 from producer.scheme.registry import ADDED_FIELDS, Clips, RotationName, Rounding, Scheme, Weights
-from producer.trace.files import ModelInfo
 from producer.trace.model_info import differences, parse_model
 from producer.trace.texts import SequenceInfo, parse_sequence
 from producer.transform.transform_file import SIDES, read_metadata, read_transforms, write_transforms
@@ -23,6 +24,8 @@ from producer.transform.transform_file import SIDES, read_metadata, read_transfo
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from producer.trace.files import ModelInfo
 
 __all__ = ["REFINED", "Fitted", "read_fitted", "read_fitted_file", "require_model", "write_fitted"]
 
@@ -54,7 +57,7 @@ class Fitted:
 
     scheme: Scheme
     model: ModelInfo
-    layers: "Mapping[int, FittedLayer]"
+    layers: Mapping[int, FittedLayer]
     calibration: tuple[SequenceInfo, ...]
 
 
@@ -63,7 +66,7 @@ def _fingerprints(scheme: Scheme) -> dict[str, str]:
     return {name: fingerprint(get_dialect(name)) for name in names}
 
 
-def write_fitted(path: "Path", fitted: Fitted) -> None:
+def write_fitted(path: Path, fitted: Fitted) -> None:
     """Write a fitted scheme, to a temporary name that is renamed.
 
     Raises
@@ -88,7 +91,7 @@ def write_fitted(path: "Path", fitted: Fitted) -> None:
 
 
 def read_fitted(
-    path: "Path", model: ModelInfo
+    path: Path, model: ModelInfo
 ) -> tuple[Scheme, dict[int, FittedLayer], tuple[SequenceInfo, ...]]:
     """Return a fitted scheme for the model that will use it.
 
@@ -120,14 +123,14 @@ def read_fitted(
     return fitted.scheme, dict(fitted.layers), fitted.calibration
 
 
-def require_model(path: "Path", held: ModelInfo, model: ModelInfo) -> None:
+def require_model(path: Path, held: ModelInfo, model: ModelInfo) -> None:
     """Raise `FileFormatError` unless the model that a file was fitted to is the one that will use it."""
     parts = differences(model, held)
     if parts:
         raise FileFormatError(f"{path}: fitted to {held.name!r}, not to {model.name!r}: {'; '.join(parts)}")
 
 
-def read_fitted_file(path: "Path") -> Fitted:
+def read_fitted_file(path: Path) -> Fitted:
     """Return a fitted scheme with the model that its file names.
 
     Raises
@@ -178,7 +181,7 @@ def read_fitted_file(path: "Path") -> Fitted:
     return Fitted(scheme, model, fitted, calibration)
 
 
-def _json(path: "Path", metadata: dict[str, str], name: str, kind: type) -> Any:
+def _json(path: Path, metadata: dict[str, str], name: str, kind: type) -> Any:
     """Return an entry of the metadata."""
     try:
         value = json.loads(metadata[name])
@@ -191,7 +194,7 @@ def _json(path: "Path", metadata: dict[str, str], name: str, kind: type) -> Any:
     return value
 
 
-def _read_scheme(path: "Path", content: dict[str, Any]) -> Scheme:
+def _read_scheme(path: Path, content: dict[str, Any]) -> Scheme:
     """Return the scheme that a file names; every field is there, and of its type."""
     content = ADDED_FIELDS | content
     types = {field.name: type(field.default) for field in fields(Scheme)} | {"name": str}

@@ -1,5 +1,7 @@
 """A scheme fitted to one layer: its transforms, key mean and clips, and the cache that it stores."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
@@ -9,7 +11,6 @@ from producer.quantize import get_dialect, lasting_name
 from producer.scheme.encoder import RowEncoder
 from producer.scheme.registry import ADDED_FIELDS, Scheme
 from producer.scheme.stored_cache import StoredCache, StoredSide, WindowFormat, store_side
-from producer.transform.transform_file import LayerTransforms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from producer.numerics.arrays import Float32Array
     from producer.transform.base import Side
     from producer.transform.dense import DenseTransform
+    from producer.transform.transform_file import LayerTransforms
 
 __all__ = ["FittedLayer", "digest_of_layers"]
 
@@ -41,7 +43,7 @@ class FittedLayer:
             sink=self.scheme.sink, recent=self.scheme.recent, values="exact", leftover="recent"
         )
 
-    def encoder(self, side: "Side") -> RowEncoder:
+    def encoder(self, side: Side) -> RowEncoder:
         """Return what codes the keys, or the values."""
         scheme, rotations = self.scheme, self.rotations
         transform = getattr(rotations, side)
@@ -54,7 +56,7 @@ class FittedLayer:
             group_size=scheme.group_of(side) or transform.head_dim,
         )
 
-    def store(self, k: "Float32Array", v: "Float32Array", windows: WindowFormat | None = None) -> StoredCache:
+    def store(self, k: Float32Array, v: Float32Array, windows: WindowFormat | None = None) -> StoredCache:
         """Return keys and values as they are stored.
 
         Parameters
@@ -71,18 +73,16 @@ class FittedLayer:
         """
         return StoredCache(self.store_side("key", k, windows), self.store_side("value", v, windows))
 
-    def store_side(
-        self, side: "Side", rows: "Float32Array", windows: WindowFormat | None = None
-    ) -> StoredSide:
+    def store_side(self, side: Side, rows: Float32Array, windows: WindowFormat | None = None) -> StoredSide:
         """Return keys, or values, as they are stored; see `store`."""
         return store_side(self.encoder(side), windows or self.windows, rows)
 
-    def quantize_all(self, k: "Float32Array", v: "Float32Array") -> "tuple[Float32Array, Float32Array]":
+    def quantize_all(self, k: Float32Array, v: Float32Array) -> tuple[Float32Array, Float32Array]:
         """Return all keys and values as if none were in a window: what a token becomes once it has left it."""
         return self.store(k, v, replace(self.windows, sink=0, recent=0)).restored()
 
 
-def digest_of_layers(layers: "Sequence[FittedLayer] | Mapping[int, FittedLayer]") -> str:
+def digest_of_layers(layers: Sequence[FittedLayer] | Mapping[int, FittedLayer]) -> str:
     """Return a SHA-256 of all that a fitted scheme does to a cache, whatever its name."""
     digest = hashlib.sha256()
     for index in range(len(layers)):

@@ -5,6 +5,8 @@ change it again for some layers. What is allowed is checked before anything is f
 docs/schemes.md has a whole example.
 """
 
+from __future__ import annotations
+
 import re
 import tomllib
 from dataclasses import asdict, dataclass, replace
@@ -65,7 +67,7 @@ class OwnScheme:
         return found
 
 
-def read_schemes(path: "Path") -> list[OwnScheme]:
+def read_schemes(path: Path) -> list[OwnScheme]:
     """Return the schemes of a TOML file: its one table, or its `[[scheme]]` tables.
 
     Raises
@@ -141,7 +143,7 @@ class _Table:
         shown = _kind(found) if isinstance(found, dict | list) else repr(found)
         raise SpecError(f"{self.where}: {(self.prefix + key).rstrip('.')}: found {shown}, allowed: {allowed}")
 
-    def take(self, key: str, allowed: str, is_allowed: "Callable[[Any], bool]") -> Any:
+    def take(self, key: str, allowed: str, is_allowed: Callable[[Any], bool]) -> Any:
         """Return an entry, or None where it is missing."""
         if key not in self._left:
             return None
@@ -150,7 +152,7 @@ class _Table:
             self._refuse(key, value, allowed)
         return value
 
-    def one_of(self, key: str, names: "tuple[str, ...]") -> Any:
+    def one_of(self, key: str, names: tuple[str, ...]) -> Any:
         return self.take(key, ", ".join(names), lambda value: isinstance(value, str) and value in names)
 
     def number(self, key: str, low: float, high: float) -> Any:
@@ -160,7 +162,7 @@ class _Table:
     def whole(self, key: str, low: int) -> Any:
         return self.take(key, f"an integer, {low} or more", lambda value: type(value) is int and value >= low)
 
-    def table(self, key: str) -> "_Table | None":
+    def table(self, key: str) -> _Table | None:
         if key not in self._left:
             return None
         return _Table(self.where, f"{self.prefix}{key}.", self._left.pop(key))

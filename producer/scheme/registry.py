@@ -1,5 +1,7 @@
 """The schemes by name: rotations, key centring, dialects with their clips, rounding and windows."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias, get_args
 

@@ -1,5 +1,7 @@
 """The KV cache of a layer as it is stored: sink, packed codes with metadata, recent window; and what reads it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -44,11 +46,11 @@ class WindowFormat:
 
     sink: int
     recent: int
-    dtype: "FloatType" = "bfloat16"
+    dtype: FloatType = "bfloat16"
     values: WindowValues = "rounded"
     leftover: Leftover = "refused"
 
-    def split(self, encoder: "RowEncoder", seq_len: int) -> TokenCounts:
+    def split(self, encoder: RowEncoder, seq_len: int) -> TokenCounts:
         """Return how many of `seq_len` tokens are in the sink, quantized, and in the recent window.
 
         Raises
@@ -83,11 +85,11 @@ class StoredSide:
         Type in which the windows' bytes are counted.
     """
 
-    encoder: "RowEncoder"
-    sink: "Float32Array"
-    groups: "StoredGroups"
-    recent: "Float32Array"
-    window_dtype: "FloatType"
+    encoder: RowEncoder
+    sink: Float32Array
+    groups: StoredGroups
+    recent: Float32Array
+    window_dtype: FloatType
 
     @property
     def tokens(self) -> TokenCounts:
@@ -104,11 +106,11 @@ class StoredSide:
         groups = self.groups.metadata.shape[-1] // numerics.metadata_scalars
         return int(groups) * self.encoder.group_size
 
-    def coded(self) -> "Float32Array":
+    def coded(self) -> Float32Array:
         """Return the tokens between the windows as they are coded: centred and transformed, float32."""
         return self.encoder.coded(self.encoder.unpack(self.groups))
 
-    def restored(self) -> "Float32Array":
+    def restored(self) -> Float32Array:
         """Return all tokens in the model's own coordinates, float32, shape (num_kv_heads, tokens, head_dim)."""
         middle = self.encoder.decode(self.encoder.unpack(self.groups))
         return np.concatenate([self.sink, middle, self.recent], axis=1)
@@ -162,11 +164,11 @@ class StoredCache:
         """Bytes of codes, metadata and windows."""
         return self.key.stored_bytes + self.value.stored_bytes
 
-    def restored(self) -> "tuple[Float32Array, Float32Array]":
+    def restored(self) -> tuple[Float32Array, Float32Array]:
         """Return all keys and all values in the model's own coordinates; see `StoredSide.restored`."""
         return self.key.restored(), self.value.restored()
 
-    def decode(self, q: "Float32Array", w_o: "Float32Array", scaling: float) -> "Float32Array":
+    def decode(self, q: Float32Array, w_o: Float32Array, scaling: float) -> Float32Array:
         """Return the projected attention output of one query over the stored cache: one decode step.
 
         Parameters
@@ -211,7 +213,7 @@ class StoredCache:
 
 
 def store_cache(
-    encoders: "tuple[RowEncoder, RowEncoder]", windows: WindowFormat, k: "Float32Array", v: "Float32Array"
+    encoders: tuple[RowEncoder, RowEncoder], windows: WindowFormat, k: Float32Array, v: Float32Array
 ) -> StoredCache:
     """Return keys and values as they are stored.
 
@@ -235,7 +237,7 @@ def store_cache(
     return StoredCache(store_side(encoders[0], windows, k), store_side(encoders[1], windows, v))
 
 
-def store_side(encoder: "RowEncoder", windows: WindowFormat, rows: "Float32Array") -> StoredSide:
+def store_side(encoder: RowEncoder, windows: WindowFormat, rows: Float32Array) -> StoredSide:
     """Return keys, or values, as they are stored; see `store_cache`."""
     tokens = windows.split(encoder, rows.shape[1])
     end = tokens.sink + tokens.quantized

@@ -1,5 +1,7 @@
 """Exact attention of the last queries of a sequence, taken apart into what its windows and its other tokens give."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,7 +55,7 @@ class WindowAttention:
     Scores and weights in float32, sums over tokens in float64.
     """
 
-    def __init__(self, layer: "LayerTrace", keys: "Float32Array", sink: int, recent: int) -> None:
+    def __init__(self, layer: LayerTrace, keys: Float32Array, sink: int, recent: int) -> None:
         queries = min(LAST_QUERIES, layer.seq_len)
         self.shape = (layer.num_kv_heads, layer.group, queries)
         split = static_split(layer.seq_len, sink, recent)

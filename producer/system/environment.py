@@ -1,5 +1,7 @@
 """Facts of this machine for records and `doctor`; None where one cannot be read, never a guess."""
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import platform

@@ -1,5 +1,7 @@
 """Atomic file writes: a reader sees the old file or the whole new one."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import tempfile
@@ -31,7 +33,7 @@ def require_writable(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def temporary_beside(path: Path) -> "Iterator[Path]":
+def temporary_beside(path: Path) -> Iterator[Path]:
     """Give a temporary path in the same folder; renamed to `path` at the end, removed when anything fails."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     os.close(descriptor)

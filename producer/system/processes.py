@@ -5,6 +5,8 @@ some ten microseconds the wait for it costs as much as the second core brings. A
 float cache with its parent without a copy and never waits.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import pickle
@@ -46,13 +48,13 @@ def can_fork() -> bool:
 
 
 def fork_map(
-    work: "Callable[[_Item], _Result]",
-    items: "Sequence[_Item]",
+    work: Callable[[_Item], _Result],
+    items: Sequence[_Item],
     processes: int,
     *,
-    progress: "Progress" = no_progress,
+    progress: Progress = no_progress,
     unit: str = "item",
-) -> "list[_Result]":
+) -> list[_Result]:
     """Return ``[work(item) for item in items]``, the items dealt out to processes in turn.
 
     Parameters
@@ -91,7 +93,7 @@ def fork_map(
 
 
 @contextlib.contextmanager
-def _child(work: "Callable[[_Item], _Result]", items: "Sequence[_Item]") -> "Iterator[int]":
+def _child(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[int]:
     """Start a child that works on items; give the pipe that it writes to. It never outlives the block."""
     reader, writer = os.pipe()
     # Output that waits in a buffer would be written by both.
@@ -111,7 +113,7 @@ def _child(work: "Callable[[_Item], _Result]", items: "Sequence[_Item]") -> "Ite
         os.waitpid(pid, 0)
 
 
-def _serve(work: "Callable[[_Item], _Result]", items: "Sequence[_Item]", writer: int) -> NoReturn:
+def _serve(work: Callable[[_Item], _Result], items: Sequence[_Item], writer: int) -> NoReturn:
     """Do a child's part, write what came out, and leave without the parent's clean-up."""
     # An interrupt from the terminal reaches all processes; the parent is the one that answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -126,7 +128,7 @@ def _serve(work: "Callable[[_Item], _Result]", items: "Sequence[_Item]", writer:
         os._exit(0)
 
 
-def _receive(reader: int) -> "list[_Result]":
+def _receive(reader: int) -> list[_Result]:
     """Return what a child wrote, or raise what it raised."""
     with os.fdopen(os.dup(reader), "rb") as stream:
         try:

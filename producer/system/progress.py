@@ -1,5 +1,7 @@
 """Progress of long work, reported to a callback."""
 
+from __future__ import annotations
+
 from typing import Protocol
 
 __all__ = ["Progress", "no_progress"]

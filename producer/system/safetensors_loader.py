@@ -1,5 +1,7 @@
 """Lazy import of safetensors, an extra."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from producer.errors import ExtraMissingError

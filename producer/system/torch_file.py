@@ -4,6 +4,8 @@ The files are ZIP archives with a pickle of the structure and one raw entry a st
 table of four allowed names; any other one is refused, as torch's own weights-only reading does.
 """
 
+from __future__ import annotations
+
 import io
 import math
 import pickle
@@ -35,7 +37,7 @@ _STORAGES: dict[str, str] = {
 }
 
 
-def read_torch_file(path: "Path") -> Any:
+def read_torch_file(path: Path) -> Any:
     """Return what a file of ``torch.save`` holds: tensors as arrays, in dictionaries, lists and plain values.
 
     Parameters
@@ -98,7 +100,7 @@ class _Unpickler(pickle.Unpickler):
             return name
         raise pickle.UnpicklingError(f"found {module}.{name}, allowed: tensors and containers of them")
 
-    def persistent_load(self, pid: Any) -> "npt.NDArray[Any]":
+    def persistent_load(self, pid: Any) -> npt.NDArray[Any]:
         """Return a storage as a flat array."""
         kind, storage, key, _, count = pid
         if kind != "storage" or storage not in _STORAGES or not isinstance(key, str):
@@ -112,14 +114,14 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _rebuild_tensor(
-    storage: "npt.NDArray[Any]",
+    storage: npt.NDArray[Any],
     offset: int,
     size: tuple[int, ...],
     stride: tuple[int, ...],
     requires_grad: bool = False,  # noqa: ARG001, FBT001, FBT002
     hooks: Any = None,  # noqa: ARG001
     metadata: Any = None,  # noqa: ARG001
-) -> "npt.NDArray[Any]":
+) -> npt.NDArray[Any]:
     """Return a tensor as an array of its own, checked to lie within its storage."""
     numbers = (offset, *size, *stride)
     if len(size) != len(stride) or any(type(number) is not int or number < 0 for number in numbers):

@@ -1,5 +1,7 @@
 """Capture of a trace from a model, checked against the model's own attention and perplexity."""
 
+from __future__ import annotations
+
 import math
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -55,7 +57,7 @@ VERIFY_QUERIES = 64
 _TINY = 1e-30
 
 
-def attention_output(layer: LayerTrace, num_queries: int) -> "Float32Array":
+def attention_output(layer: LayerTrace, num_queries: int) -> Float32Array:
     """Return the attention output after W_O of the last positions, float32, shape (queries, hidden_size).
 
     Scores, softmax and sums in float64; the sum over all query heads, without a bias.
@@ -81,7 +83,7 @@ def require_lengths(tokens: int, per_text: int) -> None:
         )
 
 
-def require_disk(folder: "Path", needed: int) -> None:
+def require_disk(folder: Path, needed: int) -> None:
     """Raise `SpecError` unless a folder, or the nearest above it that exists, has so many bytes left."""
     place = folder.absolute()
     while not place.exists():
@@ -95,7 +97,7 @@ def require_disk(folder: "Path", needed: int) -> None:
 
 
 def capture_trace(
-    loaded: LoadedModel, texts: "list[Path]", tokens: int, per_text: int, folder: "Path", progress: "Progress"
+    loaded: LoadedModel, texts: list[Path], tokens: int, per_text: int, folder: Path, progress: Progress
 ) -> Trace:
     """Write a trace of a model's attention over texts, and return it.
 
@@ -123,9 +125,9 @@ def capture_trace(
 
 def capture_sequences(
     loaded: LoadedModel,
-    cut: "Sequence[tuple[SequenceInfo, npt.NDArray[np.int32]]]",
-    folder: "Path",
-    progress: "Progress",
+    cut: Sequence[tuple[SequenceInfo, npt.NDArray[np.int32]]],
+    folder: Path,
+    progress: Progress,
 ) -> Trace:
     """Write a trace of a model's attention over sequences, and return it.
 
@@ -180,7 +182,7 @@ def capture_sequences(
 
 
 def _capture_sequence(
-    loaded: LoadedModel, ids: Any, index: int, folder: "Path", captured: "Callable[[int], None]"
+    loaded: LoadedModel, ids: Any, index: int, folder: Path, captured: Callable[[int], None]
 ) -> dict[str, float]:
     """Write the layers of one sequence and return how far they are from the model's own attention."""
     outputs: list[Float32Array] = []

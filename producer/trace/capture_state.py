@@ -1,5 +1,7 @@
 """The state of an unfinished capture: what is captured, and the sequences that are done, from which it goes on."""
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import asdict
@@ -40,7 +42,7 @@ class CaptureState:
         If its state is none of ours. A last line without an end is a write that was cut off, and is dropped.
     """
 
-    def __init__(self, folder: "Path", model: "ModelInfo", sequences: "Sequence[SequenceInfo]") -> None:
+    def __init__(self, folder: Path, model: ModelInfo, sequences: Sequence[SequenceInfo]) -> None:
         if (folder / "trace.json").exists():
             raise SpecError(f"output {folder} is not allowed: it holds a trace")
         self._path = folder / _FILE
@@ -58,7 +60,7 @@ class CaptureState:
             raise SpecError(f"output {folder} is not allowed: {error.strerror}") from error
         write_text(self._path, json.dumps(head) + "\n")
 
-    def _read(self, head: dict[str, Any], folder: "Path", model: "ModelInfo") -> None:
+    def _read(self, head: dict[str, Any], folder: Path, model: ModelInfo) -> None:
         whole, _, cut_off = self._path.read_bytes().rpartition(b"\n")
         try:
             found, *entries = [json.loads(line) for line in whole.splitlines()]

@@ -1,5 +1,7 @@
 """Checkpoints of models: configuration, tokenizer and identity without the weights, then the weights in full."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import warnings
@@ -56,7 +58,7 @@ class Checkpoint:
         What a user should know of how it is read.
     """
 
-    path: "Path"
+    path: Path
     config: Any
     tokenizer: Any
     weights_sha256: str
@@ -107,7 +109,7 @@ class Checkpoint:
             )
 
 
-def open_checkpoint(path: "Path") -> Checkpoint:
+def open_checkpoint(path: Path) -> Checkpoint:
     """Return a model's configuration, tokenizer and identity; its weights are hashed, but not loaded.
 
     Raises
@@ -188,7 +190,7 @@ def load_weights(checkpoint: Checkpoint, device: str, dtype: str) -> Any:
     return _call(path, model.eval().to, device)
 
 
-def weights_digest(path: "Path") -> str:
+def weights_digest(path: Path) -> str:
     """Return the SHA-256 of the weight file, or of the digests of several, in the order of their names.
 
     Raises
@@ -209,7 +211,7 @@ def weights_digest(path: "Path") -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def _weight_files(folder: "Path") -> "list[Path]":
+def _weight_files(folder: Path) -> list[Path]:
     """Return the files that transformers loads from a folder: another copy of the weights beside them is none."""
     for stem, ending in (("model", "safetensors"), ("pytorch_model", "bin")):
         single, index = folder / f"{stem}.{ending}", folder / f"{stem}.{ending}.index.json"
@@ -226,13 +228,13 @@ def _weight_files(folder: "Path") -> "list[Path]":
     )
 
 
-def _source(path: "Path") -> tuple[str, dict[str, Any]]:
+def _source(path: Path) -> tuple[str, dict[str, Any]]:
     """Return what transformers takes a path by; code that a folder brings along is never run."""
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     return (str(path.parent), options | {"gguf_file": path.name}) if path.is_file() else (str(path), options)
 
 
-def _call(path: "Path", function: Any, *positional: Any, **named: Any) -> Any:
+def _call(path: Path, function: Any, *positional: Any, **named: Any) -> Any:
     """Return what a library makes of a user's files, quietly; whatever it raises says so."""
     _, transformers = libraries()
     transformers.utils.logging.disable_progress_bar()
@@ -251,7 +253,7 @@ def _call(path: "Path", function: Any, *positional: Any, **named: Any) -> Any:
         transformers.utils.logging.set_verbosity(before)
 
 
-def _require_complete(path: "Path", report: dict[str, Any]) -> None:
+def _require_complete(path: Path, report: dict[str, Any]) -> None:
     """Raise unless every weight of the model came from the checkpoint, and every one of the checkpoint is in the model.
 
     Weights that are tied on purpose are not in the report.
@@ -270,7 +272,7 @@ def _require_complete(path: "Path", report: dict[str, Any]) -> None:
             raise SpecError(_left_out(path, what, names))
 
 
-def _left_out(path: "Path", what: str, names: list[str]) -> str:
+def _left_out(path: Path, what: str, names: list[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return (
         f"model {path} is not allowed: {what}: {', '.join(names[:_SHOWN])}{more}; the model would be another than the "

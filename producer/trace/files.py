@@ -6,6 +6,8 @@ shapes of `producer.trace.layer.LayerTrace`. A layer is read when it is asked fo
 ``sequence-SSS.tokens.safetensors`` holds token_ids, int32, so that the model can be run on the sequence again.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from dataclasses import asdict, dataclass
@@ -58,7 +60,7 @@ class Trace:
         What the capture compared, by name.
     """
 
-    folder: "Path"
+    folder: Path
     model: ModelInfo
     sequences: tuple[SequenceInfo, ...]
     verification: dict[str, float]
@@ -106,7 +108,7 @@ class Trace:
         except (SpecError, NonFiniteError) as error:
             raise FileFormatError(f"{self.folder}: {error}") from error
 
-    def token_ids(self, sequence: int) -> "npt.NDArray[np.int32]":
+    def token_ids(self, sequence: int) -> npt.NDArray[np.int32]:
         """Return the token ids of one sequence, int32, shape (tokens,).
 
         Raises
@@ -143,7 +145,7 @@ def _token_file(sequence: int) -> str:
     return f"sequence-{sequence:03d}.tokens.safetensors"
 
 
-def _read_tensors(path: "Path", names: tuple[str, ...]) -> dict[str, Any]:
+def _read_tensors(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
     """Return arrays of a file, of any dtype."""
     library = load_safetensors("traces need")
     try:
@@ -153,7 +155,7 @@ def _read_tensors(path: "Path", names: tuple[str, ...]) -> dict[str, Any]:
         raise FileFormatError(f"{path}: tensors {', '.join(names)} cannot be read: {error}") from error
 
 
-def _read_arrays(path: "Path", names: tuple[str, ...]) -> "dict[str, Float32Array]":
+def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, Float32Array]:
     """Return the float32 arrays of a file."""
     found = _read_tensors(path, names)
     for name, values in found.items():
@@ -162,7 +164,7 @@ def _read_arrays(path: "Path", names: tuple[str, ...]) -> "dict[str, Float32Arra
     return found
 
 
-def file_bytes(model: ModelInfo, tokens: "Sequence[int]") -> int:
+def file_bytes(model: ModelInfo, tokens: Sequence[int]) -> int:
     """Return the size of the files of a trace in bytes, but for their headers, from the tokens of its sequences."""
     heads = model.num_heads + 2 * model.num_kv_heads
     each = heads * sum(tokens) + model.num_heads * model.hidden_size
@@ -170,7 +172,7 @@ def file_bytes(model: ModelInfo, tokens: "Sequence[int]") -> int:
 
 
 def write_arrays(
-    folder: "Path", layer_idx: int, sequence: int | None, arrays: "Mapping[str, Float32Array]"
+    folder: Path, layer_idx: int, sequence: int | None, arrays: Mapping[str, Float32Array]
 ) -> None:
     """Write arrays of a layer, or of one of its sequences, to a temporary name that is renamed."""
     name = _layer_file(layer_idx) if sequence is None else _sequence_file(layer_idx, sequence)
@@ -180,21 +182,21 @@ def write_arrays(
         )
 
 
-def has_sequence(folder: "Path", model: ModelInfo, sequence: int) -> bool:
+def has_sequence(folder: Path, model: ModelInfo, sequence: int) -> bool:
     """Return whether the files of a sequence and the output weights are there."""
     layers = range(model.num_layers)
     names = [_token_file(sequence), *(_sequence_file(layer_idx, sequence) for layer_idx in layers)]
     return all((folder / name).is_file() for name in names + [_layer_file(layer_idx) for layer_idx in layers])
 
 
-def write_token_ids(folder: "Path", sequence: int, token_ids: "npt.NDArray[np.int32]") -> None:
+def write_token_ids(folder: Path, sequence: int, token_ids: npt.NDArray[np.int32]) -> None:
     """Write the token ids of a sequence, int32, shape (tokens,), to a temporary name that is renamed."""
     with temporary_beside(folder / _token_file(sequence)) as temporary:
         load_safetensors("traces need").numpy.save_file({"token_ids": token_ids.astype(np.int32)}, temporary)
 
 
 def write_manifest(
-    folder: "Path", model: ModelInfo, sequences: "list[SequenceInfo]", verification: dict[str, float]
+    folder: Path, model: ModelInfo, sequences: list[SequenceInfo], verification: dict[str, float]
 ) -> None:
     """Write ``trace.json``: last, so that a folder with it is complete."""
     content = {
@@ -206,7 +208,7 @@ def write_manifest(
     write_text(folder / "trace.json", json.dumps(content, indent=1) + "\n")
 
 
-def read_trace(folder: "Path") -> Trace:
+def read_trace(folder: Path) -> Trace:
     """Return a trace by its manifest.
 
     Raises

@@ -5,6 +5,8 @@ of the architecture is compared with the loaded configuration; what differs is s
 place for it, and what cannot be set, or is not known, is refused by its name.
 """
 
+from __future__ import annotations
+
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +53,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "shortconv.l_cache": ("conv_L_cache",),
 }
 #: Keys that change no number, or say what every model here does.
-_HARMLESS: dict[str, "Callable[[Any], bool]"] = {
+_HARMLESS: dict[str, Callable[[Any], bool]] = {
     "rope.scaling.finetuned": lambda _: True,
     "attention.causal": lambda value: value is True,
     "expert_group_count": lambda value: value in (0, 1),
@@ -67,7 +69,7 @@ _OWN_WINDOW = ("gemma2", "gemma3", "gemma3n", "gemma4", "gpt-oss", "cohere2", "p
 _AS_GPT2 = ("default", "gpt-2", "gpt2", "phi-2", "jais", "mpt", "olmo", "trillion", "granite-docling")
 
 
-def read_metadata(path: "Path") -> dict[str, Any]:
+def read_metadata(path: Path) -> dict[str, Any]:
     """Return the metadata of a GGUF file by key; of arrays of text, their length.
 
     Raises
@@ -90,7 +92,7 @@ def read_metadata(path: "Path") -> dict[str, Any]:
     return found
 
 
-def apply_metadata(config: Any, metadata: dict[str, Any], path: "Path", notes: list[str]) -> Any:
+def apply_metadata(config: Any, metadata: dict[str, Any], path: Path, notes: list[str]) -> Any:
     """Return a configuration in which all stands that a GGUF file says and a configuration has a place for.
 
     Parameters
@@ -138,7 +140,7 @@ def apply_metadata(config: Any, metadata: dict[str, Any], path: "Path", notes: l
     return type(config).from_dict(content | changed) if changed else config
 
 
-def require_applied(config: Any, metadata: dict[str, Any], path: "Path") -> None:
+def require_applied(config: Any, metadata: dict[str, Any], path: Path) -> None:
     """Raise unless a configuration says what the metadata of a GGUF file say.
 
     Raises
@@ -172,7 +174,7 @@ def require_applied(config: Any, metadata: dict[str, Any], path: "Path") -> None
         )
 
 
-def unknown_tensors(model: Any, path: "Path") -> list[str]:
+def unknown_tensors(model: Any, path: Path) -> list[str]:
     """Return the tensors of a GGUF file that transformers did not put into a model, such as ``rope_freqs.weight``."""
     from transformers import modeling_gguf_pytorch_utils as loader  # noqa: PLC0415 - an extra
     from transformers.integrations.gguf.utils import is_gguf_arch_supported  # noqa: PLC0415
@@ -238,7 +240,7 @@ def _agrees(value: Any, found: Any) -> bool:
     return math.isclose(value, found, rel_tol=_ROUNDING)
 
 
-def _rope(own: dict[str, Any], content: dict[str, Any], path: "Path") -> dict[str, Any] | None:
+def _rope(own: dict[str, Any], content: dict[str, Any], path: Path) -> dict[str, Any] | None:
     """Return the parameters of RoPE that a file asks for; None where the loaded ones are right."""
     held = content.get("rope_parameters")
     scaling = {key.removeprefix("rope.scaling."): own[key] for key in own if key.startswith("rope.scaling.")}

@@ -1,5 +1,7 @@
 """Arrays of one layer and one sequence, in the order of axes that everything inside uses."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,10 +44,10 @@ class LayerTrace:
     """
 
     layer_idx: int
-    q: "Float32Array"
-    k: "Float32Array"
-    v: "Float32Array"
-    w_o: "Float32Array | None"
+    q: Float32Array
+    k: Float32Array
+    v: Float32Array
+    w_o: Float32Array | None
     scaling: float
 
     def __post_init__(self) -> None:

@@ -1,5 +1,7 @@
 """Layers of a model of `transformers`: its decoder, the attention of every layer, and its output projection."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from producer.errors import SpecError

@@ -1,5 +1,7 @@
 """PyTorch and transformers, imported when a model is asked for, offline and quiet."""
 
+from __future__ import annotations
+
 import importlib.metadata
 import os
 import warnings

@@ -1,5 +1,7 @@
 """Models, loaded in full and shown to be ones whose attention is known here."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 from producer.trace.checkpoint import Checkpoint, load_weights, open_checkpoint
@@ -16,7 +18,7 @@ _PROBE_TOKENS = 80
 
 
 def load_model(
-    source: "Path | Checkpoint", *, tokens: int = _PROBE_TOKENS, device: str = "cpu", dtype: str = "float32"
+    source: Path | Checkpoint, *, tokens: int = _PROBE_TOKENS, device: str = "cpu", dtype: str = "float32"
 ) -> LoadedModel:
     """Return a model from a folder of transformers, or from a GGUF file.
 

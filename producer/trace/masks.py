@@ -1,5 +1,7 @@
 """Masks that models ask their attention for, compared with the causal one."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from producer.errors import SpecError

@@ -5,6 +5,8 @@ one, `transformers` hands a custom function no mask at all and the model looks a
 is evaluated for every sequence: a layer that leaves out earlier tokens, as those with windows do, is refused.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 from dataclasses import dataclass
@@ -77,7 +79,7 @@ class LoadedModel:
 
     model: Any
     tokenizer: Any
-    info: "ModelInfo"
+    info: ModelInfo
 
 
 def to_numpy(values: Any) -> Any:
@@ -103,7 +105,7 @@ def _words_of(name: str, value: Any) -> str:
 
 
 @contextlib.contextmanager
-def use_attention(model: Any, hook: AttentionHook, tokens: int | None = None) -> "Iterator[None]":
+def use_attention(model: Any, hook: AttentionHook, tokens: int | None = None) -> Iterator[None]:
     """Let a model attend by `hook` while the block runs; one sequence at a time, no padding, no cache.
 
     Parameters
@@ -186,7 +188,7 @@ def run_model(model: Any, token_ids: Any, **options: Any) -> Any:
         ) from error
 
 
-def run_hidden(loaded: LoadedModel, token_ids: Any, observe: "Callable[[int, Any], None]") -> Any:
+def run_hidden(loaded: LoadedModel, token_ids: Any, observe: Callable[[int, Any], None]) -> Any:
     """Run a model on a sequence up to its last norm.
 
     Parameters

@@ -1,5 +1,7 @@
 """Identity of a model: weights, configuration, tokenizer, shape, and the versions that decide numbers."""
 
+from __future__ import annotations
+
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 

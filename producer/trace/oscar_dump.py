@@ -1,5 +1,7 @@
 """Dumps of OSCAR's server: ``layer_<id>/{q,k,v}/<chunk>.pt`` and ``layer_<id>/seq_lens/<chunk>.pt``."""
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -39,7 +41,7 @@ class OscarDump:
     seq_lens: tuple[int, ...]
 
 
-def read_oscar_layer(folder: "Path", layer_idx: int) -> OscarDump:
+def read_oscar_layer(folder: Path, layer_idx: int) -> OscarDump:
     """Return one layer of a dump.
 
     Parameters
@@ -81,7 +83,7 @@ def read_oscar_layer(folder: "Path", layer_idx: int) -> OscarDump:
     return OscarDump(layer, tuple(seq_lens))
 
 
-def _chunk_ids(root: "Path") -> list[int]:
+def _chunk_ids(root: Path) -> list[int]:
     """Return the chunk ids of a layer but the warm-up's, rising; all four folders have the same ones."""
     found: dict[str, set[int]] = {}
     for name in ("q", "k", "v", "seq_lens"):
@@ -100,7 +102,7 @@ def _chunk_ids(root: "Path") -> list[int]:
     return chunks
 
 
-def _read(path: "Path", ndim: int) -> "Float32Array":
+def _read(path: Path, ndim: int) -> Float32Array:
     """Return the tensor of a file."""
     values = read_torch_file(path)
     if not isinstance(values, np.ndarray) or values.ndim != ndim:
@@ -108,18 +110,18 @@ def _read(path: "Path", ndim: int) -> "Float32Array":
     return values
 
 
-def _heads_first(parts: "list[Float32Array]") -> "Float32Array":
+def _heads_first(parts: list[Float32Array]) -> Float32Array:
     """Return chunks of shape (tokens, heads, head_dim) as one array (heads, tokens, head_dim), float32."""
     joined = np.concatenate(parts, axis=0).astype(np.float32)
     return np.ascontiguousarray(joined.swapaxes(0, 1))
 
 
-def is_dump(folder: "Path") -> bool:
+def is_dump(folder: Path) -> bool:
     """Return whether a folder looks like a dump, and is no trace."""
     return not (folder / "trace.json").exists() and any(folder.glob("layer_*"))
 
 
-def dump_sha256(folder: "Path") -> str:
+def dump_sha256(folder: Path) -> str:
     """Return a SHA-256 of the names and contents of all files of a dump, in the order of their names."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("layer_*/*/*.pt")):
@@ -139,8 +141,8 @@ class DumpTrace:
         The model that was dumped; a dump does not name it.
     """
 
-    folder: "Path"
-    model: "ModelInfo"
+    folder: Path
+    model: ModelInfo
 
     @property
     def sequences(self) -> tuple[SequenceInfo, ...]:

@@ -1,5 +1,7 @@
 """Probe of a model's attention before any work: what each layer caches and computes, or why it is not known here."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import Any
 

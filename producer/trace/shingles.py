@@ -5,6 +5,8 @@ Schleimer, Wilkerson and Aiken 2003), so that two texts with a common run of k +
 common, wherever the run stands in either, and about 2/(w + 1) of all shingles are stored.
 """
 
+from __future__ import annotations
+
 import base64
 import functools
 import hashlib
@@ -80,7 +82,7 @@ def word_shingles(text: str) -> str:
     return _encode(_winnow(_runs(hashes[ids], _WORDS), counts >= _LEAST_WORDS, _WORD_WINDOW))
 
 
-def token_shingles(token_ids: "npt.NDArray[np.int32]") -> str:
+def token_shingles(token_ids: npt.NDArray[np.int32]) -> str:
     """Return the shingles of token ids, int32, shape (tokens,): any shared run of `TOKEN_RUN` tokens is found by them.
 
     Shingles with fewer than eight different tokens are left out.
@@ -108,7 +110,7 @@ def shared(one: str, other: str) -> tuple[int, int]:
     return len(found & wanted), len(wanted)
 
 
-def _runs(hashes: "npt.NDArray[np.uint64]", size: int) -> "npt.NDArray[np.uint64]":
+def _runs(hashes: npt.NDArray[np.uint64], size: int) -> npt.NDArray[np.uint64]:
     """Return one hash for each run of `size` hashes, modulo 2⁶⁴."""
     count = max(len(hashes) - size + 1, 0)
     total = np.zeros(count, dtype=np.uint64)
@@ -117,14 +119,14 @@ def _runs(hashes: "npt.NDArray[np.uint64]", size: int) -> "npt.NDArray[np.uint64
     return _mix(total)
 
 
-def _mix(values: "npt.NDArray[np.uint64]") -> "npt.NDArray[np.uint64]":
+def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Return the finalizer of SplitMix64 of each value."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
-def _different(ids: "npt.NDArray[np.int64]", size: int, counted: "npt.NDArray[np.bool_] | None") -> Any:
+def _different(ids: npt.NDArray[np.int64], size: int, counted: npt.NDArray[np.bool_] | None) -> Any:
     """Return how many different ids each run of `size` has, int64; of those that are counted."""
     count = max(len(ids) - size + 1, 0)
     total = np.zeros(count, dtype=np.int64)
@@ -137,7 +139,7 @@ def _different(ids: "npt.NDArray[np.int64]", size: int, counted: "npt.NDArray[np
     return total
 
 
-def _winnow(hashes: "npt.NDArray[np.uint64]", allowed: "npt.NDArray[np.bool_]", window: int) -> Any:
+def _winnow(hashes: npt.NDArray[np.uint64], allowed: npt.NDArray[np.bool_], window: int) -> Any:
     """Return the least allowed hash of every `window` in a row, rising, without repeats."""
     last = np.uint64(2**64 - 1)
     hashes = np.where(allowed, hashes, last)
@@ -152,7 +154,7 @@ def _winnow(hashes: "npt.NDArray[np.uint64]", allowed: "npt.NDArray[np.bool_]", 
     return np.unique(hashes[hashes != last] >> np.uint64(64 - 8 * _DIGEST_BYTES))
 
 
-def _encode(digests: "npt.NDArray[np.uint64]") -> str:
+def _encode(digests: npt.NDArray[np.uint64]) -> str:
     rows = digests.astype(">u8").view(np.uint8).reshape(-1, 8)[:, 8 - _DIGEST_BYTES :]
     return base64.b64encode(rows.tobytes()).decode()
 

@@ -1,5 +1,7 @@
 """Texts as token ids, cut into sequences that all begin as the model expects."""
 
+from __future__ import annotations
+
 import hashlib
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +44,8 @@ def special_prefix(tokenizer: Any) -> list[int]:
 
 
 def cut_texts(
-    tokenizer: Any, paths: "Sequence[Path]", tokens: int, count: int
-) -> "tuple[list[tuple[SequenceInfo, npt.NDArray[np.int32]]], list[str]]":
+    tokenizer: Any, paths: Sequence[Path], tokens: int, count: int
+) -> tuple[list[tuple[SequenceInfo, npt.NDArray[np.int32]]], list[str]]:
     """Return the sequences of several texts, as `cut_text`, and what a user should know of them.
 
     A text that is given twice, under whatever name, is one; two texts of one name in two folders are two.
@@ -68,8 +70,8 @@ def cut_texts(
 
 
 def cut_text(
-    tokenizer: Any, path: "Path", tokens: int, count: int
-) -> "list[tuple[SequenceInfo, npt.NDArray[np.int32]]]":
+    tokenizer: Any, path: Path, tokens: int, count: int
+) -> list[tuple[SequenceInfo, npt.NDArray[np.int32]]]:
     """Return sequences of a text, one after the other from its beginning, with what a record says of them.
 
     Parameters
@@ -112,7 +114,7 @@ def cut_text(
     return parts
 
 
-def _read(path: "Path") -> bytes:
+def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:

@@ -1,5 +1,7 @@
 """Texts of traces by digest, and the refusal of texts that calibration and evaluation share."""
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -103,7 +105,7 @@ class Overlap:
 
 
 def describe_sequence(
-    name: str, text_sha256: str, first_token: int, ids: "npt.NDArray[np.int32]", special: int, text: str
+    name: str, text_sha256: str, first_token: int, ids: npt.NDArray[np.int32], special: int, text: str
 ) -> SequenceInfo:
     """Return what a trace says of a sequence.
 
@@ -180,7 +182,7 @@ def _overlap(fitted: SequenceInfo, judged: SequenceInfo) -> Overlap:
     return Overlap(shares[0], shares[1], shares[2], *names)
 
 
-def largest_overlap(calibration: "Iterable[SequenceInfo]", evaluation: "Iterable[SequenceInfo]") -> Overlap:
+def largest_overlap(calibration: Iterable[SequenceInfo], evaluation: Iterable[SequenceInfo]) -> Overlap:
     """Return the overlap of the two sequences, one of each, that have most in common; none without sequences."""
     judged = list(evaluation)
     pairs = (_overlap(one, other) for one in calibration for other in judged)
@@ -188,7 +190,7 @@ def largest_overlap(calibration: "Iterable[SequenceInfo]", evaluation: "Iterable
 
 
 def require_disjoint(
-    calibration: "Iterable[SequenceInfo]", evaluation: "Iterable[SequenceInfo]", limit: float = 0.0
+    calibration: Iterable[SequenceInfo], evaluation: Iterable[SequenceInfo], limit: float = 0.0
 ) -> Overlap:
     """Return the largest overlap of calibration and evaluation; raise when evaluation has seen the calibration.
 

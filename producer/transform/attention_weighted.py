@@ -10,6 +10,8 @@ objective is (1 - a)·F/F₀ + a·T/T₀, where T = tr(P Σ_k)·tr(P⁻¹ Σ_q) 
 the start (E37). T is a sum of the same form with all weights equal, so convexity holds.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,13 +59,13 @@ class Pairs:
         0 or above.
     """
 
-    readers: "Float64Array"
-    rows: "Float64Array"
-    weights: "Float32Array"
+    readers: Float64Array
+    rows: Float64Array
+    weights: Float32Array
 
     def objective_and_weights(
-        self, matrix: "Float64Array", inverse: "Float64Array"
-    ) -> "tuple[float, Float64Array, Float64Array]":
+        self, matrix: Float64Array, inverse: Float64Array
+    ) -> tuple[float, Float64Array, Float64Array]:
         """Return F, the weight of every row and that of every reader, at a transform M (d, d) with its inverse."""
         row_norms = np.square(self.rows @ matrix).sum(axis=1)
         reader_norms = np.square(self.readers @ inverse.T).sum(axis=1)
@@ -74,12 +76,12 @@ class Pairs:
 
 
 def weighted_balance(
-    pairs: "Sequence[Pairs]",
-    start: "tuple[Float64Array, Float64Array]",
+    pairs: Sequence[Pairs],
+    start: tuple[Float64Array, Float64Array],
     ridge: float = RIDGE,
     steps: int = STEPS,
     shrinkage: float = 0.0,
-) -> "tuple[Float64Array, Float64Array, list[float]]":
+) -> tuple[Float64Array, Float64Array, list[float]]:
     """Return the covariances of one KV head, weighted at the last transform, and the objective at every step.
 
     Parameters
@@ -131,8 +133,8 @@ def weighted_balance(
 
 
 def _balance(
-    of_rows: "Float64Array", of_readers: "Float64Array", ridge: float
-) -> "tuple[Float64Array, Float64Array, Float64Array]":
+    of_rows: Float64Array, of_readers: Float64Array, ridge: float
+) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Return M, M⁻¹ and S of one head."""
     matrices, inverses, spectrum = balancing(
         with_ridge(of_rows[None], ridge), with_ridge(of_readers[None], ridge)
@@ -141,8 +143,8 @@ def _balance(
 
 
 def _between(
-    start: "tuple[Float64Array, Float64Array]", target: "tuple[Float64Array, Float64Array]"
-) -> "tuple[Float64Array, Float64Array]":
+    start: tuple[Float64Array, Float64Array], target: tuple[Float64Array, Float64Array]
+) -> tuple[Float64Array, Float64Array]:
     """Return M and M⁻¹ in the middle of the geodesic: M Mᵀ is the geometric mean, which balances P₀⁻¹ with P₁."""
     inverse, end = start[1].T @ start[1], target[0] @ target[0].T
     matrices, inverses, _ = balancing(inverse[None], end[None])
@@ -150,8 +152,8 @@ def _between(
 
 
 def _weigh(
-    pairs: "Sequence[Pairs]", matrix: "Float64Array", inverse: "Float64Array"
-) -> "tuple[float, Float64Array, Float64Array]":
+    pairs: Sequence[Pairs], matrix: Float64Array, inverse: Float64Array
+) -> tuple[float, Float64Array, Float64Array]:
     """Return F and the covariances of rows and readers, weighted at M."""
     d = matrix.shape[0]
     total, of_rows, of_readers = 0.0, np.zeros((d, d)), np.zeros((d, d))
@@ -164,8 +166,8 @@ def _weigh(
 
 
 def _plain(
-    start: "tuple[Float64Array, Float64Array]", matrix: "Float64Array", inverse: "Float64Array"
-) -> "tuple[float, Float64Array, Float64Array]":
+    start: tuple[Float64Array, Float64Array], matrix: Float64Array, inverse: Float64Array
+) -> tuple[float, Float64Array, Float64Array]:
     """Return T and the covariances of rows and readers that its gradient has, at M."""
     rows = float(np.vdot(matrix, start[0] @ matrix))
     readers = float(np.vdot(inverse.T, start[1] @ inverse.T))
@@ -173,11 +175,11 @@ def _plain(
 
 
 def _mixed(
-    pairs: "Sequence[Pairs]",
-    start: "tuple[Float64Array, Float64Array]",
+    pairs: Sequence[Pairs],
+    start: tuple[Float64Array, Float64Array],
     scales: tuple[float, float],
-    at: "tuple[Float64Array, Float64Array]",
-) -> "tuple[float, Float64Array, Float64Array]":
+    at: tuple[Float64Array, Float64Array],
+) -> tuple[float, Float64Array, Float64Array]:
     """Return s₀·F + s₁·T and the covariances of rows and readers that its gradient has, at M with M⁻¹."""
     value, rows, readers = _weigh(pairs, *at)
     if not scales[1]:
@@ -203,9 +205,9 @@ class HeadReads:
         Σ p² over the positions of a query head.
     """
 
-    queries: "Float64Array"
-    of_keys: "Float32Array"
-    of_values: "Float32Array"
+    queries: Float64Array
+    of_keys: Float32Array
+    of_values: Float32Array
 
     @property
     def nbytes(self) -> int:
@@ -213,7 +215,7 @@ class HeadReads:
         return self.queries.nbytes + self.of_keys.nbytes + self.of_values.nbytes
 
 
-def head_reads(layer: "LayerTrace", head: int, sink: int, recent: int) -> HeadReads:
+def head_reads(layer: LayerTrace, head: int, sink: int, recent: int) -> HeadReads:
     """Return what attention reads of the quantized tokens of a KV head, at `QUERIES` positions of a sequence.
 
     Parameters
@@ -237,12 +239,12 @@ def head_reads(layer: "LayerTrace", head: int, sink: int, recent: int) -> HeadRe
     return HeadReads(q.reshape(len(weights), -1).astype(np.float64), weights, np.square(p).sum(axis=1))
 
 
-def key_pairs(reads: HeadReads, stored: "Float32Array") -> Pairs:
+def key_pairs(reads: HeadReads, stored: Float32Array) -> Pairs:
     """Return queries and keys of one KV head, weighted with p(1 - p); `stored` are its keys as they are stored."""
     return Pairs(reads.queries, stored.astype(np.float64), reads.of_keys)
 
 
-def value_pairs(reads: HeadReads, layer: "LayerTrace", head: int) -> Pairs:
+def value_pairs(reads: HeadReads, layer: LayerTrace, head: int) -> Pairs:
     """Return output weights and values of one KV head: the token s has Σ_t p_ts² with each query head's W Wᵀ.
 
     Raises
@@ -260,11 +262,11 @@ def value_pairs(reads: HeadReads, layer: "LayerTrace", head: int) -> Pairs:
 
 
 def attention_covariances(
-    pairs_of: "Callable[[int], Sequence[Pairs]]",
-    start: "tuple[Float64Array, Float64Array]",
+    pairs_of: Callable[[int], Sequence[Pairs]],
+    start: tuple[Float64Array, Float64Array],
     ridge: float = RIDGE,
     shrinkage: float = 0.0,
-) -> "tuple[Float64Array, Float64Array]":
+) -> tuple[Float64Array, Float64Array]:
     """Return the attention-weighted covariances of a side, in the place of the plain ones.
 
     Parameters

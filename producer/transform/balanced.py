@@ -5,6 +5,8 @@ tr(Mᵀ Σ_k M)·tr(M⁻¹ Σ_q M⁻ᵀ), which is least over all invertible M w
 An orthogonal M leaves the product at tr Σ_k·tr Σ_q.
 """
 
+from __future__ import annotations
+
 import math
 from typing import TYPE_CHECKING
 
@@ -41,7 +43,7 @@ CONDITION_BOUND = INVERSE_BOUND * 2**23
 _SYMMETRY = 1e-9
 
 
-def _require_covariance(sigma: "Float64Array", name: str) -> "Float64Array":
+def _require_covariance(sigma: Float64Array, name: str) -> Float64Array:
     """Return covariances made exactly symmetric."""
     if sigma.dtype != np.float64 or sigma.ndim != 3 or sigma.shape[1] != sigma.shape[2] or 0 in sigma.shape:
         raise SpecError(
@@ -64,7 +66,7 @@ def _require_covariance(sigma: "Float64Array", name: str) -> "Float64Array":
     return symmetric
 
 
-def with_ridge(sigma: "Float64Array", ridge: float) -> "Float64Array":
+def with_ridge(sigma: Float64Array, ridge: float) -> Float64Array:
     """Return Σ + ridge·tr(Σ)/d·I of every head, float64, shape of `sigma`."""
     diagonal = np.trace(sigma, axis1=-2, axis2=-1)[:, None, None] / sigma.shape[-1]
     raised: Float64Array = sigma + ridge * diagonal * np.eye(sigma.shape[-1])
@@ -72,8 +74,8 @@ def with_ridge(sigma: "Float64Array", ridge: float) -> "Float64Array":
 
 
 def balancing(
-    sigma_k: "Float64Array", sigma_q: "Float64Array"
-) -> "tuple[Float64Array, Float64Array, Float64Array]":
+    sigma_k: Float64Array, sigma_q: Float64Array
+) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Return M, M⁻¹ and S with Mᵀ Σ_k M = M⁻¹ Σ_q M⁻ᵀ = diag S (E32).
 
     Parameters
@@ -112,8 +114,8 @@ def balancing(
 
 
 def balanced_from_covariances(
-    sigma_k: "Float64Array",
-    sigma_q: "Float64Array",
+    sigma_k: Float64Array,
+    sigma_q: Float64Array,
     ridge: float = RIDGE,
     composition: str = "b_h",
     balance: float = 0.5,
@@ -185,7 +187,7 @@ def balanced_from_covariances(
     )
 
 
-def output_covariance(w_o: "Float32Array | None", num_kv_heads: int) -> "Float64Array":
+def output_covariance(w_o: Float32Array | None, num_kv_heads: int) -> Float64Array:
     """Return Σ_w = Σ W Wᵀ over the query heads of each KV head, float64, shape (num_kv_heads, d, d).
 
     Parameters
@@ -209,8 +211,8 @@ def output_covariance(w_o: "Float32Array | None", num_kv_heads: int) -> "Float64
 
 
 def unweighted_covariances(
-    side: str, q: "Float32Array", k: "Float32Array", v: "Float32Array", w_o: "Float32Array | None"
-) -> "tuple[Float64Array, Float64Array]":
+    side: str, q: Float32Array, k: Float32Array, v: Float32Array, w_o: Float32Array | None
+) -> tuple[Float64Array, Float64Array]:
     """Return the covariance of what a side stores and of what reads it, float64, shape (num_kv_heads, d, d) each.
 
     Parameters

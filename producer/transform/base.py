@@ -1,5 +1,7 @@
 """The interface of a rotation."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -27,11 +29,11 @@ class Rotation(Protocol):
 
     def rotate(
         self,
-        x: "Float32Array",
+        x: Float32Array,
         axis: int = -1,
-        out: "Float32Array | None" = None,
-        scratch: "Float32Array | None" = None,
-    ) -> "Float32Array":
+        out: Float32Array | None = None,
+        scratch: Float32Array | None = None,
+    ) -> Float32Array:
         """Return R x along one axis.
 
         Parameters
@@ -50,7 +52,7 @@ class Rotation(Protocol):
         """
         ...
 
-    def rotate_output(self, w_o: "Float32Array", axis: int = -2) -> "Float32Array":
+    def rotate_output(self, w_o: Float32Array, axis: int = -2) -> Float32Array:
         """Return the output weights that undo the rotation of the values: R applied along `axis`.
 
         With y = Σ_c v_c W_c and v' = R v the weights W' = R W give Σ_c v'_c W'_c = y, since RᵀR = I (E5).

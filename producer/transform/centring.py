@@ -5,6 +5,8 @@ q·(k_t - μ) = q·k_t - q·μ. So attention over centred keys is attention, pro
 in the sink and recent windows too.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["center_keys", "key_mean"]
 
 
-def key_mean(k: "Float32Array") -> "Float32Array":
+def key_mean(k: Float32Array) -> Float32Array:
     """Return μ, the mean post-RoPE key of every KV head, float32, shape (num_kv_heads, head_dim).
 
     Parameters
@@ -42,7 +44,7 @@ def key_mean(k: "Float32Array") -> "Float32Array":
     return mean
 
 
-def center_keys(k: "Float32Array", mean: "Float32Array") -> "Float32Array":
+def center_keys(k: Float32Array, mean: Float32Array) -> Float32Array:
     """Return k - μ, float32, shape (num_kv_heads, tokens, head_dim)."""
     if mean.shape != (k.shape[0], k.shape[-1]):
         raise SpecError(

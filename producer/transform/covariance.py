@@ -4,6 +4,8 @@ Targets are named as in OSCAR's files: `qqt` for keys and `sst` for values are i
 the plain second moments. No target subtracts a mean.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +22,7 @@ _WEIGHT_FLOOR = 1e-12
 TARGETS = ("qqt", "sst", "ktk", "vtv")
 
 
-def queries_by_kv_head(q: "Float32Array", num_kv_heads: int) -> "Float32Array":
+def queries_by_kv_head(q: Float32Array, num_kv_heads: int) -> Float32Array:
     """Return queries stacked by the KV head that they read, shape (num_kv_heads, g·tokens, head_dim).
 
     Parameters
@@ -41,7 +43,7 @@ def queries_by_kv_head(q: "Float32Array", num_kv_heads: int) -> "Float32Array":
     return q.reshape(num_kv_heads, num_heads // num_kv_heads * tokens, head_dim)
 
 
-def covariance(target: str, q: "Float32Array", k: "Float32Array", v: "Float32Array") -> "Float64Array":
+def covariance(target: str, q: Float32Array, k: Float32Array, v: Float32Array) -> Float64Array:
     """Return the covariance of a target for every KV head, float64, shape (num_kv_heads, d, d), symmetric.
 
     Parameters
@@ -85,10 +87,10 @@ def covariance(target: str, q: "Float32Array", k: "Float32Array", v: "Float32Arr
     return _symmetric(np.swapaxes(values, -1, -2) @ (values * weights[..., None]) / tokens)
 
 
-def _second_moment(x: "Float64Array") -> "Float64Array":
+def _second_moment(x: Float64Array) -> Float64Array:
     """Return Σ xᵀ x / rows for every head."""
     return _symmetric(np.swapaxes(x, -1, -2) @ x / x.shape[1])
 
 
-def _symmetric(matrices: "Float64Array") -> "Float64Array":
+def _symmetric(matrices: Float64Array) -> Float64Array:
     return (matrices + np.swapaxes(matrices, -1, -2)) / 2

@@ -5,6 +5,8 @@ weights take M⁻¹ of the values' transform, which leaves every output as it wa
 and keys take the same R.
 """
 
+from __future__ import annotations
+
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -46,14 +48,14 @@ ORTHOGONAL_BOUND = 1e-4
 INVERSE_BOUND = 1e-3
 
 
-def orthogonality_error(matrices: "Float32Array") -> float:
+def orthogonality_error(matrices: Float32Array) -> float:
     """Return the largest |R Rᵀ - I| over matrices of shape (…, d, d), in float64."""
     wide = matrices.astype(np.float64)
     products = wide @ np.swapaxes(wide, -1, -2)
     return float(np.abs(products - np.eye(matrices.shape[-1])).max())
 
 
-def repeat_for_queries(per_kv_head: "Float32Array", num_heads: int) -> "Float32Array":
+def repeat_for_queries(per_kv_head: Float32Array, num_heads: int) -> Float32Array:
     """Return an array with one entry a query head: query head q has the entry of KV head q // (H_q / H_kv).
 
     Parameters
@@ -79,12 +81,12 @@ class DenseTransform(ABC):
     __slots__ = ()
 
     kind: Construction
-    matrices: "Float32Array"
+    matrices: Float32Array
     composition: str
 
     @property
     @abstractmethod
-    def inverses(self) -> "Float32Array":
+    def inverses(self) -> Float32Array:
         """M⁻¹ of every matrix, float32, shape of `matrices`."""
 
     @property
@@ -104,7 +106,7 @@ class DenseTransform(ABC):
         first = np.take_along_axis(rows, (rows != 0).argmax(axis=1)[:, None], axis=1)
         return hashlib.sha256((rows * np.sign(first) + np.float32(0)).astype("<f4").tobytes()).hexdigest()
 
-    def rotate(self, x: "Float32Array") -> "Float32Array":
+    def rotate(self, x: Float32Array) -> Float32Array:
         """Return x M for keys or values of shape (…, num_kv_heads, tokens, head_dim), float32.
 
         What a row becomes does not depend on the rows beside it (`producer.numerics.exact_product`): a cache that is
@@ -115,13 +117,13 @@ class DenseTransform(ABC):
             return x
         return exact_product(x, exact_matrix(self.matrices))
 
-    def undo(self, x: "Float32Array") -> "Float32Array":
+    def undo(self, x: Float32Array) -> Float32Array:
         """Return x M⁻¹ for transformed keys or values of shape (…, num_kv_heads, tokens, head_dim), float32."""
         self._require_heads(x)
         undone: Float32Array = np.matmul(x, self.inverses)
         return undone
 
-    def rotate_queries(self, q: "Float32Array") -> "Float32Array":
+    def rotate_queries(self, q: Float32Array) -> Float32Array:
         """Return q M⁻ᵀ for queries of shape (num_heads, tokens, head_dim), by the KV head of each query head."""
         matrices = self.inverses.swapaxes(-1, -2)
         if self.is_per_head:
@@ -129,7 +131,7 @@ class DenseTransform(ABC):
         rotated: Float32Array = np.matmul(q, matrices)
         return rotated
 
-    def fold_output(self, w_o: "Float32Array") -> "Float32Array":
+    def fold_output(self, w_o: Float32Array) -> Float32Array:
         """Return M⁻¹ W for output weights of shape (num_heads, head_dim, output_dim): it undoes the values' transform.
 
         With o' = o M the weights W' = M⁻¹ W give o' W' = o W.
@@ -147,7 +149,7 @@ class DenseTransform(ABC):
             )
         require_finite(self.matrices, "rotation")
 
-    def _require_heads(self, x: "Float32Array") -> None:
+    def _require_heads(self, x: Float32Array) -> None:
         heads = x.shape[-3] if x.ndim >= 3 else 0
         if x.ndim < 3 or x.shape[-1] != self.head_dim or (self.is_per_head and heads != len(self.matrices)):
             expected = len(self.matrices) if self.is_per_head else "num_kv_heads"
@@ -180,9 +182,9 @@ class DenseRotation(DenseTransform):
     """
 
     kind: Construction
-    matrices: "Float32Array"
+    matrices: Float32Array
     composition: str = ""
-    eigenvalues: "Float64Array | None" = field(default=None, compare=False)
+    eigenvalues: Float64Array | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         self._require_matrices()
@@ -195,7 +197,7 @@ class DenseRotation(DenseTransform):
         self.matrices.setflags(write=False)
 
     @property
-    def inverses(self) -> "Float32Array":
+    def inverses(self) -> Float32Array:
         """Rᵀ of every matrix, a view."""
         return self.matrices.swapaxes(-1, -2)
 
@@ -222,8 +224,8 @@ class InvertibleTransform(DenseTransform):
     """
 
     kind: Construction
-    matrices: "Float32Array"
-    inverses: "Float32Array"
+    matrices: Float32Array
+    inverses: Float32Array
     composition: str = ""
 
     def __post_init__(self) -> None:
@@ -244,13 +246,13 @@ class InvertibleTransform(DenseTransform):
         self.inverses.setflags(write=False)
 
     @property
-    def condition(self) -> "Float64Array":
+    def condition(self) -> Float64Array:
         """Largest over least singular value of every matrix, float64, shape (1 or num_kv_heads,)."""
         condition: Float64Array = np.linalg.cond(self.matrices.astype(np.float64))
         return condition
 
 
-def closed_form(kind: str, head_dim: int) -> "DenseRotation | None":
+def closed_form(kind: str, head_dim: int) -> DenseRotation | None:
     """Return the rotation of a construction that has a closed form, or None where only its maker knows the matrix.
 
     Raises

@@ -1,5 +1,7 @@
 """Digest of a rotation up to sign: R and -R have the same one."""
 
+from __future__ import annotations
+
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["rotation_digest"]
 
 
-def rotation_digest(rotation: "Rotation") -> str:
+def rotation_digest(rotation: Rotation) -> str:
     """Return the SHA-256 of the rotation's float32 matrix, its first element that is not zero made positive.
 
     Notes

@@ -1,5 +1,7 @@
 """The fast Walsh-Hadamard transform in Sylvester's order."""
 
+from __future__ import annotations
+
 import math
 from typing import TYPE_CHECKING
 
@@ -22,9 +24,7 @@ def require_power_of_two(head_dim: int) -> None:
         )
 
 
-def hadamard_transform(
-    x: "Float32Array", axis: int = -1, scratch: "Float32Array | None" = None
-) -> "Float32Array":
+def hadamard_transform(x: Float32Array, axis: int = -1, scratch: Float32Array | None = None) -> Float32Array:
     """Replace x by H x / √d along one axis and return it; H is the Sylvester-Hadamard matrix of size d (E4).
 
     Parameters

@@ -4,6 +4,8 @@ An order that neither construction reaches is refused; nothing is built larger a
 Hadamard matrix is not orthogonal.
 """
 
+from __future__ import annotations
+
 import functools
 from typing import TYPE_CHECKING
 
@@ -103,7 +105,7 @@ def hadamard_matrix(order: int) -> npt.NDArray[np.int8]:
     return matrix
 
 
-def normalized_hadamard(order: int) -> "Float32Array":
+def normalized_hadamard(order: int) -> Float32Array:
     """Return H/√order, float32, shape (order, order), orthogonal to float32 rounding."""
     matrix: Float32Array = (hadamard_matrix(order) / np.sqrt(order)).astype(np.float32)
     return matrix

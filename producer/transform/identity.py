@@ -1,5 +1,7 @@
 """The identity rotation: the baseline."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,17 +28,17 @@ class Identity:
 
     def rotate(
         self,
-        x: "Float32Array",
+        x: Float32Array,
         axis: int = -1,  # noqa: ARG002 - the interface
-        out: "Float32Array | None" = None,
-        scratch: "Float32Array | None" = None,  # noqa: ARG002
-    ) -> "Float32Array":
+        out: Float32Array | None = None,
+        scratch: Float32Array | None = None,  # noqa: ARG002
+    ) -> Float32Array:
         """Return `x` itself, or its copy in `out`."""
         if out is None:
             return x
         np.copyto(out, x)
         return out
 
-    def rotate_output(self, w_o: "Float32Array", axis: int = -2) -> "Float32Array":  # noqa: ARG002
+    def rotate_output(self, w_o: Float32Array, axis: int = -2) -> Float32Array:  # noqa: ARG002
         """Return `w_o` itself."""
         return w_o

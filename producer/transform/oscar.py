@@ -1,5 +1,7 @@
 """OSCAR's rotations: eigenvectors of a covariance, composed with a Hadamard matrix and a bit-reversal order."""
 
+from __future__ import annotations
+
 import functools
 import math
 from typing import TYPE_CHECKING
@@ -20,7 +22,7 @@ __all__ = ["COMPOSITIONS", "bit_reversal_order", "build_oscar", "oscar_from_cova
 COMPOSITIONS = ("r", "r_pbr", "r_h", "r_h_pbr", "h_pbr", "h_r_pbr", "h_pbr_r")
 
 
-def bit_reversal_order(eigenvalues: "Float64Array") -> "Float64Array":
+def bit_reversal_order(eigenvalues: Float64Array) -> Float64Array:
     """Return P_br, float64, shape (d, d): P = I[:, perm], perm[bitrev(i)] = the place of the i-th largest eigenvalue.
 
     Raises
@@ -40,7 +42,7 @@ def bit_reversal_order(eigenvalues: "Float64Array") -> "Float64Array":
     return np.eye(d)[:, order]
 
 
-def oscar_from_covariance(sigma: "Float64Array", composition: str = "r_h_pbr") -> DenseRotation:
+def oscar_from_covariance(sigma: Float64Array, composition: str = "r_h_pbr") -> DenseRotation:
     """Return the OSCAR rotation of covariances.
 
     Parameters
@@ -78,9 +80,9 @@ def oscar_from_covariance(sigma: "Float64Array", composition: str = "r_h_pbr") -
 
 def build_oscar(
     target: str,
-    q: "Float32Array",
-    k: "Float32Array",
-    v: "Float32Array",
+    q: Float32Array,
+    k: Float32Array,
+    v: Float32Array,
     *,
     is_per_head: bool = True,
     composition: str = "r_h_pbr",

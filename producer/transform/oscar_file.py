@@ -6,6 +6,8 @@ The files hold no key mean: a rotation that needs centred keys cannot be express
 (`producer.transform.transform_file` can).
 """
 
+from __future__ import annotations
+
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["read_oscar_rotations", "side_of", "write_oscar_rotations"]
 
-_TARGETS: "dict[Side, tuple[str, ...]]" = {"key": ("qqt", "ktk"), "value": ("sst", "vtv")}
+_TARGETS: dict[Side, tuple[str, ...]] = {"key": ("qqt", "ktk"), "value": ("sst", "vtv")}
 _PER_HEAD_OBJECTIVE = "cov_eig_hadamard_perhead"
 # A member that a server does not read: x R of the probe of a rotation's place (`producer.transform.probe`).
 _PROBE = "kvint2eval_probe"
 
 
 def read_oscar_rotations(
-    path: "Path", side: "Side", head_dim: int, num_kv_heads: int, layers: "Iterable[int]"
+    path: Path, side: Side, head_dim: int, num_kv_heads: int, layers: Iterable[int]
 ) -> dict[int, DenseRotation]:
     """Return the rotations of some layers from an OSCAR file.
 
@@ -77,7 +79,7 @@ def read_oscar_rotations(
     }
 
 
-def side_of(path: "Path") -> "Side":
+def side_of(path: Path) -> Side:
     """Return the side that a rotation file is for, as its objective says.
 
     Raises
@@ -99,7 +101,7 @@ def side_of(path: "Path") -> "Side":
     )
 
 
-def _composition(path: "Path", objective: Any, side: "Side") -> str:
+def _composition(path: Path, objective: Any, side: Side) -> str:
     """Return the composition that an objective names; refuse an objective of the other side."""
     if objective == _PER_HEAD_OBJECTIVE:
         # The name contains neither side nor composition.
@@ -116,11 +118,11 @@ def _composition(path: "Path", objective: Any, side: "Side") -> str:
 
 
 def _layer(
-    path: "Path",
-    content: "dict[str, Any]",
+    path: Path,
+    content: dict[str, Any],
     layer: int,
     sizes: tuple[int, int],
-    side: "Side",
+    side: Side,
     composition: str,
 ) -> DenseRotation:
     """Return the rotation of one layer, checked."""
@@ -162,7 +164,7 @@ def _layer(
     return rotation
 
 
-def _require_place(where: str, probe: Any, rotation: DenseRotation, layer: int, side: "Side") -> None:
+def _require_place(where: str, probe: Any, rotation: DenseRotation, layer: int, side: Side) -> None:
     """Raise unless a rotation turns the probe of its place as its writer's did; other writers' files have no probe."""
     if probe is None:
         return
@@ -176,7 +178,7 @@ def _require_place(where: str, probe: Any, rotation: DenseRotation, layer: int, 
 
 
 def write_oscar_rotations(
-    path: "Path", rotations: "Mapping[int, DenseRotation]", side: "Side", target: str
+    path: Path, rotations: Mapping[int, DenseRotation], side: Side, target: str
 ) -> None:
     """Write rotations of layers as an OSCAR file: v1 when each layer has one matrix, v2 when each KV head has one.
 

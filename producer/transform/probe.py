@@ -1,5 +1,7 @@
 """Probes that detect a transposed or misplaced matrix, which an orthogonality test cannot."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,7 +24,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _SIDES = ("key", "value")
 
 
-def probe_vector(head_dim: int, heads: int, layer_idx: int, side: str) -> "Float64Array":
+def probe_vector(head_dim: int, heads: int, layer_idx: int, side: str) -> Float64Array:
     """Return the probe vectors of the matrices of one layer and side, float64, shape (heads, head_dim).
 
     Parameters
@@ -43,7 +45,7 @@ def probe_vector(head_dim: int, heads: int, layer_idx: int, side: str) -> "Float
     return numbers.astype(np.float64) * _GOLDEN % 1
 
 
-def probe_of(matrices: "Float32Array", layer_idx: int, side: str) -> "Float32Array":
+def probe_of(matrices: Float32Array, layer_idx: int, side: str) -> Float32Array:
     """Return x M for the probe x of every matrix's place, float32, shape (heads, head_dim); accumulated in float64."""
     heads, head_dim = matrices.shape[:2]
     vectors = probe_vector(head_dim, heads, layer_idx, side)[:, None]
@@ -51,10 +53,10 @@ def probe_of(matrices: "Float32Array", layer_idx: int, side: str) -> "Float32Arr
     return probe
 
 
-def probe_defect(matrices: "Float32Array", probe: "Float32Array", layer_idx: int, side: str) -> str | None:
+def probe_defect(matrices: Float32Array, probe: Float32Array, layer_idx: int, side: str) -> str | None:
     """Return what a stored probe says against matrices in a place, as the end of a sentence, or None."""
 
-    def is_turned(candidate: "Float32Array", other: str) -> bool:
+    def is_turned(candidate: Float32Array, other: str) -> bool:
         difference = np.abs(probe_of(candidate, layer_idx, other) - probe).max(axis=-1)
         size = np.sqrt(np.square(matrices.astype(np.float64)).sum(axis=(1, 2)) / matrices.shape[-1])
         return bool((difference <= PROBE_BOUND * size).all())
@@ -68,7 +70,7 @@ def probe_defect(matrices: "Float32Array", probe: "Float32Array", layer_idx: int
     return f"{fault}; it is that of {other}s" if is_turned(matrices, other) else fault
 
 
-def diagonal_defect(rotation: "DenseRotation", sigma: "Float64Array") -> float:
+def diagonal_defect(rotation: DenseRotation, sigma: Float64Array) -> float:
     """Return how far an OSCAR rotation is from making a covariance diagonal.
 
     Parameters
@@ -93,9 +95,7 @@ def diagonal_defect(rotation: "DenseRotation", sigma: "Float64Array") -> float:
     return worst
 
 
-def _turned(
-    rotation: "DenseRotation", head: int, matrix: "Float64Array", sigma: "Float64Array"
-) -> "Float64Array":
+def _turned(rotation: DenseRotation, head: int, matrix: Float64Array, sigma: Float64Array) -> Float64Array:
     """Return Bᵀ Σ B, B a matrix without the h and pbr factors of a rotation's composition."""
     d, basis, names = rotation.head_dim, matrix, rotation.composition.split("_")
     if "pbr" in names:
@@ -108,7 +108,7 @@ def _turned(
     return turned
 
 
-def transpose_word(rotation: "DenseRotation", sigma: "Float64Array") -> str:
+def transpose_word(rotation: DenseRotation, sigma: Float64Array) -> str:
     """Return whether covariances tell the matrices of an OSCAR rotation from their transposes.
 
     Parameters

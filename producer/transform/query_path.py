@@ -1,5 +1,7 @@
 """Error of a transformed query held in 16 bits, which grows with the transform's condition number."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["QueryPathError", "query_path_error"]
 
 #: Unit roundoff u: rounding moves a normal number by at most u of itself.
-_UNIT: "dict[FloatType, float]" = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_UNIT: dict[FloatType, float] = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,12 @@ class QueryPathError:
     bound : what it cannot exceed
     """
 
-    relative: "Float64Array"
-    bound: "Float64Array"
+    relative: Float64Array
+    bound: Float64Array
 
 
 def query_path_error(
-    transform: "DenseTransform", q: "Float32Array", k: "Float32Array", dtype: "FloatType"
+    transform: DenseTransform, q: Float32Array, k: Float32Array, dtype: FloatType
 ) -> QueryPathError:
     """Return the error of logits from rounding q M⁻ᵀ to a narrower type, keys exact (E36).
 
@@ -66,7 +68,7 @@ def query_path_error(
     return QueryPathError(np.sqrt(errors / logits), bound)
 
 
-def _square(x: "Float64Array") -> "Float64Array":
+def _square(x: Float64Array) -> Float64Array:
     """Return Σ x² of every head."""
     total: Float64Array = np.square(x).sum(axis=(1, 2))
     return total

@@ -1,5 +1,7 @@
 """The signed Hadamard rotation: x → H(s∘x)/√d."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["SignedHadamard"]
 
 
-def _along(values: "Float32Array", ndim: int, axis: int) -> "Float32Array":
+def _along(values: Float32Array, ndim: int, axis: int) -> Float32Array:
     """Return `values` shaped to broadcast along one axis of an array of `ndim` dimensions."""
     shape = [1] * ndim
     shape[axis] = values.size
@@ -36,7 +38,7 @@ class SignedHadamard:
 
     kind = "signed-hadamard"
 
-    def __init__(self, signs: "Float32Array") -> None:
+    def __init__(self, signs: Float32Array) -> None:
         self.head_dim = signs.size
         require_power_of_two(self.head_dim)
         wrong = np.flatnonzero(np.abs(signs) != 1)
@@ -47,21 +49,21 @@ class SignedHadamard:
 
     def rotate(
         self,
-        x: "Float32Array",
+        x: Float32Array,
         axis: int = -1,
-        out: "Float32Array | None" = None,
-        scratch: "Float32Array | None" = None,
-    ) -> "Float32Array":
+        out: Float32Array | None = None,
+        scratch: Float32Array | None = None,
+    ) -> Float32Array:
         """Return H(s∘x)/√d along `axis`; see `producer.transform.base.Rotation.rotate`."""
         out = np.empty(x.shape, dtype=np.float32) if out is None else out
         np.multiply(x, _along(self.signs, x.ndim, axis), out=out)
         return hadamard_transform(out, axis, scratch)
 
-    def rotate_output(self, w_o: "Float32Array", axis: int = -2) -> "Float32Array":
+    def rotate_output(self, w_o: Float32Array, axis: int = -2) -> Float32Array:
         """Return H(s∘w)/√d along `axis`: signs first, as for the values."""
         return self.rotate(w_o, axis)
 
-    def rotate_output_signs_last(self, w_o: "Float32Array", axis: int = -2) -> "Float32Array":
+    def rotate_output_signs_last(self, w_o: Float32Array, axis: int = -2) -> Float32Array:
         """Return s∘(H w)/√d along `axis`: what the published run did to W_O.
 
         It is the transpose of the value rotation, not its inverse on W_O, so it does not undo the rotation.

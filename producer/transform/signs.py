@@ -1,5 +1,7 @@
 """Sign vectors: the published function of channel and index, and distinct ones from a seeded stream."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +18,7 @@ __all__ = ["SIGN_STREAM_KEY", "draw_signs", "index_parity_signs"]
 SIGN_STREAM_KEY = 0x9E3779B9
 
 
-def index_parity_signs(index: int, head_dim: int) -> "Float32Array":
+def index_parity_signs(index: int, head_dim: int) -> Float32Array:
     """Return the published sign vector of rotation `index`, shape (head_dim,), float32.
 
     Channel c (from 0) is negative when the lowest bit of ((c+1)·2654435761) XOR (index·2246822519),
@@ -28,7 +30,7 @@ def index_parity_signs(index: int, head_dim: int) -> "Float32Array":
     return np.where(mixed & np.uint64(1), np.float32(-1), np.float32(1)).astype(np.float32)
 
 
-def draw_signs(seed: int, count: int, head_dim: int) -> "list[Float32Array]":
+def draw_signs(seed: int, count: int, head_dim: int) -> list[Float32Array]:
     """Return `count` sign vectors, no two equal up to sign, from a stream of their own.
 
     Parameters

@@ -10,6 +10,8 @@ metadata name the format, kinds and compositions, and hold a digest of all tenso
 what they were fitted to.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from dataclasses import dataclass
@@ -57,16 +59,16 @@ class LayerTransforms:
         Factors of error feedback (`producer.quantize.feedback`); without them codes are the nearest.
     """
 
-    key: "DenseTransform"
-    value: "DenseTransform"
-    key_mean: "Float32Array | None" = None
+    key: DenseTransform
+    value: DenseTransform
+    key_mean: Float32Array | None = None
     key_clips: tuple[float, ...] | None = None
     value_clips: tuple[float, ...] | None = None
-    key_feedback: "Float32Array | None" = None
-    value_feedback: "Float32Array | None" = None
+    key_feedback: Float32Array | None = None
+    value_feedback: Float32Array | None = None
 
 
-def _digest(tensors: "Mapping[str, npt.NDArray[Any]]") -> str:
+def _digest(tensors: Mapping[str, npt.NDArray[Any]]) -> str:
     """Return the SHA-256 of names, types, shapes and little-endian bytes, in the order of the names."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
@@ -77,7 +79,7 @@ def _digest(tensors: "Mapping[str, npt.NDArray[Any]]") -> str:
 
 
 def write_transforms(
-    path: "Path", layers: "Mapping[int, LayerTransforms]", metadata: "Mapping[str, str] | None" = None
+    path: Path, layers: Mapping[int, LayerTransforms], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write the transforms of layers, to a temporary name that is renamed; the same ones give the same bytes.
 
@@ -130,7 +132,7 @@ def _in_order(content: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + content[8 + size :]
 
 
-def _side_tensors(layer: LayerTransforms, index: int, side: str) -> "dict[str, npt.NDArray[Any]]":
+def _side_tensors(layer: LayerTransforms, index: int, side: str) -> dict[str, npt.NDArray[Any]]:
     """Return the tensors of the keys, or the values, of a layer."""
     transform: DenseTransform = getattr(layer, side)
     clips: tuple[float, ...] | None = getattr(layer, f"{side}_clips")
@@ -151,7 +153,7 @@ def _side_tensors(layer: LayerTransforms, index: int, side: str) -> "dict[str, n
     return tensors
 
 
-def read_metadata(path: "Path") -> dict[str, str]:
+def read_metadata(path: Path) -> dict[str, str]:
     """Return the metadata of a transform file.
 
     Raises
@@ -181,7 +183,7 @@ def read_metadata(path: "Path") -> dict[str, str]:
 
 
 def read_transforms(
-    path: "Path", head_dim: int, num_kv_heads: int, num_layers: int
+    path: Path, head_dim: int, num_kv_heads: int, num_layers: int
 ) -> dict[int, LayerTransforms]:
     """Return the transforms of layers 0 … num_layers - 1.
 
@@ -223,9 +225,9 @@ class _Reader:
 
     def __init__(
         self,
-        path: "Path",
+        path: Path,
         metadata: dict[str, str],
-        tensors: "dict[str, npt.NDArray[Any]]",
+        tensors: dict[str, npt.NDArray[Any]],
         head_dim: int,
         num_kv_heads: int,
     ) -> None:
@@ -249,7 +251,7 @@ class _Reader:
             self._feedback(index, "value"),
         )
 
-    def _transform(self, index: int, side: str) -> "DenseTransform":
+    def _transform(self, index: int, side: str) -> DenseTransform:
         name = f"layer.{index}.{side}"
         d = self._head_dim
         kind = cast("Construction", self._metadata[f"{side}_kind"])
@@ -278,7 +280,7 @@ class _Reader:
         self._require_construction(name, transform)
         return transform
 
-    def _require_construction(self, name: str, transform: "DenseTransform") -> None:
+    def _require_construction(self, name: str, transform: DenseTransform) -> None:
         """Raise unless a matrix is the one that its construction gives, where that has a closed form."""
         try:
             expected = closed_form(transform.kind, self._head_dim)
@@ -303,7 +305,7 @@ class _Reader:
             raise FileFormatError(f"{self._path}: {name} {clips.tolist()} is not allowed: each 0 … 1")
         return tuple(clips.tolist())
 
-    def _feedback(self, index: int, side: str) -> "Float32Array | None":
+    def _feedback(self, index: int, side: str) -> Float32Array | None:
         name = f"layer.{index}.{side}.feedback"
         if name not in self._tensors:
             return None
@@ -316,7 +318,7 @@ class _Reader:
 
     def _tensor(
         self, name: str, shapes: list[tuple[int, ...]], dtype: type[np.floating[Any]] = np.float32
-    ) -> "npt.NDArray[Any]":
+    ) -> npt.NDArray[Any]:
         """Return a tensor of one of some shapes, finite."""
         found = self._tensors.get(name)
         if found is None:

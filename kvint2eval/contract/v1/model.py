@@ -14,6 +14,8 @@ Limits: a model does not see the bytes. Duplicate members, negative zeros and th
 of the contract belong to `kvint2eval.strict_json.parse`.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator

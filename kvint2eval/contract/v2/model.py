@@ -10,6 +10,8 @@ Trials stand in columns, one list a quantity, because a record has hundreds of t
 judged by `kvint2eval.contract.v2.rules`; docs/reference/contract-v2.md describes each member.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator

@@ -4,6 +4,8 @@
 the whole together.
 """
 
+from __future__ import annotations
+
 from kvint2eval.report.html.page import HtmlPage
 
 __all__ = ["HtmlPage"]

@@ -4,6 +4,8 @@ Queries are rotated on the host with the CPU's own code, so that they are the sa
 on the device from the first use on.
 """
 
+from __future__ import annotations
+
 import math
 import time
 from dataclasses import dataclass
@@ -48,9 +50,9 @@ class DeviceRotatedCache:
     rotation : Rotation
     """
 
-    values: "DeviceArray"
-    signs: "DeviceArray | None"
-    rotation: "Rotation"
+    values: DeviceArray
+    signs: DeviceArray | None
+    rotation: Rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ class DevicePackedCache:
     rotation : Rotation
     """
 
-    rows: "PackedRows"
-    rotation: "Rotation"
+    rows: PackedRows
+    rotation: Rotation
 
     @property
     def code_bytes(self) -> int:
@@ -77,7 +79,7 @@ class DevicePackedCache:
         """Bytes of the scales of K and V, counted from the array."""
         return int(self.rows.scales.nbytes)
 
-    def part(self, index: int) -> "PackedRows":
+    def part(self, index: int) -> PackedRows:
         """Return keys (0) or values (1)."""
         return launch.PackedRows(self.rows.packed[index], self.rows.scales[index], self.rows.nonfinite)
 
@@ -97,7 +99,7 @@ class DeviceBackend:
     workers = 1
 
     def __init__(
-        self, open_device: "Callable[[Variant], Device]", *, decode_repeats: int = DECODE_REPEATS
+        self, open_device: Callable[[Variant], Device], *, decode_repeats: int = DECODE_REPEATS
     ) -> None:
         self._open_device = open_device
         self._decode_repeats = decode_repeats
@@ -109,7 +111,7 @@ class DeviceBackend:
         self._w_o: tuple[Float32Array, DeviceArray] | None = None
         self._packed: DevicePackedCache | None = None
 
-    def device(self, head_dim: int, group_size: int | None = None) -> "Device":
+    def device(self, head_dim: int, group_size: int | None = None) -> Device:
         """Return the device with the program for these sizes, opened on its first use.
 
         Raises
@@ -125,11 +127,11 @@ class DeviceBackend:
         self._current = self._devices[variant]
         return self._current
 
-    def _any_device(self) -> "Device":
+    def _any_device(self) -> Device:
         return self._current or self.device(128)
 
     @property
-    def runtime(self) -> "RuntimeInfo":
+    def runtime(self) -> RuntimeInfo:
         """What the last program ran on."""
         return self._any_device().runtime
 
@@ -138,7 +140,7 @@ class DeviceBackend:
         return {**self._any_device().describe(), "decode_repeats": self._decode_repeats}
 
     def rotate(
-        self, source: "KVSource", rotation: "Rotation", spare: "RotatedCache | None" = None
+        self, source: KVSource, rotation: Rotation, spare: RotatedCache | None = None
     ) -> DeviceRotatedCache:
         """Return the cache with its rotation; see `Backend.rotate`. Nothing is computed before it is read.
 
@@ -161,7 +163,7 @@ class DeviceBackend:
             )
         return DeviceRotatedCache(self._on_device(source, device), signs, rotation)
 
-    def _on_device(self, source: "KVSource", device: "Device") -> "DeviceArray":
+    def _on_device(self, source: KVSource, device: Device) -> DeviceArray:
         """Return keys and values of a source, float32, shape (2, num_kv_heads, seq_len, head_dim)."""
         if self._source is not None and self._source[0] is source:
             return self._source[1]
@@ -180,7 +182,7 @@ class DeviceBackend:
         self._source = (source, values)
         return values
 
-    def attend_float(self, cache: "RotatedCache", queries: "Float32Array") -> "Float32Array":
+    def attend_float(self, cache: RotatedCache, queries: Float32Array) -> Float32Array:
         """Return head outputs of the unquantized cache; see `Backend.attend_float`."""
         own = cast("DeviceRotatedCache", cache)
         _, heads, seq_len, head_dim = own.values.shape
@@ -196,8 +198,8 @@ class DeviceBackend:
         return result
 
     def search_clips(
-        self, cache: "RotatedCache", queries: "Float32Array", ratios: "Sequence[float]", group_size: int
-    ) -> "Float32Array":
+        self, cache: RotatedCache, queries: Float32Array, ratios: Sequence[float], group_size: int
+    ) -> Float32Array:
         """Return head outputs of the quantized cache by clip ratio; see `Backend.search_clips`.
 
         The same launches as `quantize_pack` and `attend_packed`, so their results are the same bits. The device
@@ -219,7 +221,7 @@ class DeviceBackend:
         _require_finite_rows(device, packed.rows)
         return np.stack(outputs)
 
-    def quantize_pack(self, cache: "RotatedCache", ratio: float, group_size: int) -> DevicePackedCache:
+    def quantize_pack(self, cache: RotatedCache, ratio: float, group_size: int) -> DevicePackedCache:
         """Return the cache quantized and packed, in the memory of the last one; see `Backend.quantize_pack`."""
         own = cast("DeviceRotatedCache", cache)
         device = self.device(own.values.shape[3], group_size)
@@ -230,7 +232,7 @@ class DeviceBackend:
         _require_finite_rows(device, packed.rows)
         return packed
 
-    def _room(self, device: "Device", cache: DeviceRotatedCache) -> DevicePackedCache:
+    def _room(self, device: Device, cache: DeviceRotatedCache) -> DevicePackedCache:
         """Return room for the packed cache; the room of the last one is used again where it has the same shape."""
         lead = cache.values.shape[:3]
         groups = device.variant.head_dim // device.variant.group_size
@@ -241,7 +243,7 @@ class DeviceBackend:
         self._packed = DevicePackedCache(old.rows, cache.rotation)
         return self._packed
 
-    def attend_packed(self, cache: "PackedCache", queries: "Float32Array") -> "Float32Array":
+    def attend_packed(self, cache: PackedCache, queries: Float32Array) -> Float32Array:
         """Return head outputs that read the packed cache; see `Backend.attend_packed`."""
         own = cast("DevicePackedCache", cache)
         device, buffers, on_device = self._prepare(own, queries)
@@ -250,15 +252,15 @@ class DeviceBackend:
         return result
 
     def _prepare(
-        self, cache: DevicePackedCache, queries: "Float32Array"
-    ) -> "tuple[Device, AttentionBuffers, DeviceArray]":
+        self, cache: DevicePackedCache, queries: Float32Array
+    ) -> tuple[Device, AttentionBuffers, DeviceArray]:
         """Return device, buffers, and the rotated queries on the device."""
         _, heads, seq_len, width = cache.rows.packed.shape
         device = self.device(4 * width, 4 * width // cache.rows.scales.shape[3])
         buffers = launch.attention_buffers(device, queries.shape[:2], heads, seq_len)
         return device, buffers, device.upload(_scaled_queries(queries, cache.rotation))
 
-    def decode(self, cache: "PackedCache", query: "Float32Array", w_o: "Float32Array") -> Decoded:
+    def decode(self, cache: PackedCache, query: Float32Array, w_o: Float32Array) -> Decoded:
         """Return the output of one decode step and its times; see `Backend.decode`.
 
         Notes
@@ -283,13 +285,13 @@ class DeviceBackend:
         host_us = 1e6 * (time.perf_counter() - start)
         return Decoded(outputs, device.time_us(step, self._decode_repeats), host_us)
 
-    def _weights(self, device: "Device", w_o: "Float32Array") -> "DeviceArray":
+    def _weights(self, device: Device, w_o: Float32Array) -> DeviceArray:
         """Return output weights on the device."""
         if self._w_o is None or self._w_o[0] is not w_o:
             self._w_o = (w_o, device.upload(w_o))
         return self._w_o[1]
 
-    def project(self, heads: "Float32Array", w_o: "Float32Array") -> "Float32Array":
+    def project(self, heads: Float32Array, w_o: Float32Array) -> Float32Array:
         """Return the outputs after W_O; see `Backend.project`. Float64 sums, rounded once."""
         device = self._any_device()
         out = device.empty((len(heads), w_o.shape[2]), np.float32)
@@ -297,7 +299,7 @@ class DeviceBackend:
         result: Float32Array = device.download(out)
         return result
 
-    def nmse(self, observed: "Float32Array", reference: "Float32Array") -> "Float64Array":
+    def nmse(self, observed: Float32Array, reference: Float32Array) -> Float64Array:
         """Return the NMSE of every query; see `producer.numerics.nmse.nmse`."""
         device = self._any_device()
         # One copy each way: for a few queries the copies take longer than the sums.
@@ -315,22 +317,22 @@ def _run_bytes(heads: int, seq_len: int, head_dim: int) -> int:
     return 2 * 4 * elements + elements // 4 + elements // 4
 
 
-def _as_heads(values: "DeviceArray") -> "DeviceArray":
+def _as_heads(values: DeviceArray) -> DeviceArray:
     """Return keys and values as one array of 2·heads heads."""
     return values.reshape(-1, *values.shape[2:])
 
 
-def _as_rows(rows: "PackedRows") -> "PackedRows":
+def _as_rows(rows: PackedRows) -> PackedRows:
     """The same of packed rows."""
     return launch.PackedRows(_as_heads(rows.packed), _as_heads(rows.scales), rows.nonfinite)
 
 
-def _require_finite_rows(device: "Device", rows: "PackedRows") -> None:
+def _require_finite_rows(device: Device, rows: PackedRows) -> None:
     if device.download(rows.nonfinite)[0]:
         raise NonFiniteError("a row of the cache holds NaN or infinity: every value must be finite")
 
 
-def _scaled_queries(queries: "Float32Array", rotation: "Rotation") -> "Float32Array":
+def _scaled_queries(queries: Float32Array, rotation: Rotation) -> Float32Array:
     """Return rotated queries divided by √head_dim, float32, as the NumPy backend computes them."""
     require_finite(queries, "queries")
     scaled: Float32Array = rotation.rotate(queries) / np.float32(math.sqrt(queries.shape[2]))

@@ -9,6 +9,8 @@ that text takes part. (CuPy is handed the compiled bytes: its own compiler call 
 options, where NVRTC takes the last, and its cache key leaves out headers.)
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import hashlib
@@ -119,7 +121,7 @@ class CompiledProgram:
     log: str
 
 
-def _expanded(name: str, folder: Path, seen: set[str]) -> "Iterator[str]":
+def _expanded(name: str, folder: Path, seen: set[str]) -> Iterator[str]:
     """Yield the parts of a file, headers in place of the lines that name them, each header once."""
     seen.add(name)
     text = (folder / name).read_text(encoding="utf-8").replace("\r\n", "\n").replace("#pragma once\n", "")
@@ -217,7 +219,7 @@ def compiler_version() -> str:
     return _nvrtc().version
 
 
-def _library_candidates() -> "Iterator[str]":
+def _library_candidates() -> Iterator[str]:
     """Yield paths and names of NVRTC libraries, the one to prefer first.
 
     The one that the pins were made with comes first: its programs also run under newer drivers.

@@ -3,6 +3,8 @@
 CuPy's compiler is not used, and none of its own kernels: a run needs the driver, CuPy and NVRTC, no headers.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -144,7 +146,7 @@ class CudaDevice:
             ) from error
         return module
 
-    def empty(self, shape: "Sequence[int]", dtype: "npt.DTypeLike") -> "DeviceArray":
+    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
         """Return an uninitialised array; see `Device.empty`."""
         cupy = self._cupy
         try:
@@ -155,17 +157,17 @@ class CudaDevice:
             needed = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
             raise self._does_not_fit(needed, "an array") from error
 
-    def upload(self, array: "npt.NDArray[Any]") -> "DeviceArray":
+    def upload(self, array: npt.NDArray[Any]) -> DeviceArray:
         """Return a copy in the device's memory; see `Device.upload`."""
         target = self.empty(array.shape, array.dtype)
         self.store(target, array)
         return target
 
-    def store(self, target: "DeviceArray", array: "npt.NDArray[Any]") -> None:
+    def store(self, target: DeviceArray, array: npt.NDArray[Any]) -> None:
         """Copy an array to a contiguous part of a device array; see `Device.store`."""
         target.set(np.ascontiguousarray(array))
 
-    def download(self, array: "DeviceArray") -> "npt.NDArray[Any]":
+    def download(self, array: DeviceArray) -> npt.NDArray[Any]:
         """Return a copy in host memory; see `Device.download`."""
         result: npt.NDArray[Any] = array.get()
         return result
@@ -174,7 +176,7 @@ class CudaDevice:
         self,
         kernel: str,
         grid: tuple[int, int, int],
-        arguments: "Sequence[DeviceArray | np.generic | None]",
+        arguments: Sequence[DeviceArray | np.generic | None],
     ) -> None:
         """Start a kernel; see `Device.launch`."""
         function = self._functions.get(kernel)
@@ -183,7 +185,7 @@ class CudaDevice:
         values = tuple(np.uintp(0) if argument is None else argument for argument in arguments)
         function(grid, (BLOCK_THREADS, 1, 1), values)
 
-    def time_us(self, work: "Callable[[], object]", repeats: int) -> float:
+    def time_us(self, work: Callable[[], object], repeats: int) -> float:
         """Return the device's time of one call, between two events around all; see `Device.time_us`."""
         cuda = self._cupy.cuda
         start, end = cuda.Event(), cuda.Event()

@@ -1,5 +1,7 @@
 """The seam between launchers and what runs the kernels: a CUDA device, or the shim on a CPU."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -34,11 +36,11 @@ class Device(Protocol):
         Blocks of a launch whose blocks run over their rows in strides: enough to fill the device.
     """
 
-    variant: "Variant"
-    runtime: "RuntimeInfo"
+    variant: Variant
+    runtime: RuntimeInfo
     blocks: int
 
-    def empty(self, shape: "Sequence[int]", dtype: "npt.DTypeLike") -> DeviceArray:
+    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
         """Return an uninitialised array in the device's memory, C order.
 
         Raises
@@ -48,20 +50,20 @@ class Device(Protocol):
         """
         ...
 
-    def upload(self, array: "npt.NDArray[Any]") -> DeviceArray:
+    def upload(self, array: npt.NDArray[Any]) -> DeviceArray:
         """Return a copy in the device's memory, C order."""
         ...
 
-    def store(self, target: DeviceArray, array: "npt.NDArray[Any]") -> None:
+    def store(self, target: DeviceArray, array: npt.NDArray[Any]) -> None:
         """Copy an array to a part of a device array of its shape."""
         ...
 
-    def download(self, array: DeviceArray) -> "npt.NDArray[Any]":
+    def download(self, array: DeviceArray) -> npt.NDArray[Any]:
         """Return a copy in host memory; waits for all launches before it."""
         ...
 
     def launch(
-        self, kernel: str, grid: tuple[int, int, int], arguments: "Sequence[DeviceArray | np.generic | None]"
+        self, kernel: str, grid: tuple[int, int, int], arguments: Sequence[DeviceArray | np.generic | None]
     ) -> None:
         """Start a kernel with `BLOCK_THREADS` threads a block; in order with all other work.
 
@@ -76,7 +78,7 @@ class Device(Protocol):
         """
         ...
 
-    def time_us(self, work: "Callable[[], object]", repeats: int) -> float:
+    def time_us(self, work: Callable[[], object], repeats: int) -> float:
         """Return the device's time of one of `repeats` calls of `work`, in µs; waits once, at the end."""
         ...
 

@@ -1,5 +1,7 @@
 """GPU facts from the driver; None where one cannot be read, never a guess."""
 
+from __future__ import annotations
+
 import re
 import shutil
 import subprocess

@@ -13,6 +13,8 @@ The tree::
 In each case the work is valid and another machine can do it, so `run` gives the typed delegate result.
 """
 
+from __future__ import annotations
+
 from producer.errors import BackendUnavailableError, MemoryLimitError
 
 __all__ = [

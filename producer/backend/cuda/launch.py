@@ -4,6 +4,8 @@ Every function takes a `Device` first, and device arrays of the shapes that the 
 waits for the device.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,11 +42,11 @@ _SPLITS_WANTED = 256
 _INPUTS = {"float32": "float32", "float16": "float16", "uint16": "bfloat16"}
 
 
-def _blocks(wanted: int, device: "Device") -> int:
+def _blocks(wanted: int, device: Device) -> int:
     return max(1, min(wanted, device.blocks))
 
 
-def _input_name(x: "DeviceArray") -> str:
+def _input_name(x: DeviceArray) -> str:
     """Return the kernel suffix of an input; bfloat16 comes as its bits, uint16."""
     name = _INPUTS.get(str(x.dtype))
     if name is None:
@@ -54,7 +56,7 @@ def _input_name(x: "DeviceArray") -> str:
     return name
 
 
-def _require_rows(x: "DeviceArray", device: "Device") -> int:
+def _require_rows(x: DeviceArray, device: Device) -> int:
     """Return the number of rows of an array, and raise unless its last axis is a head."""
     head_dim = device.variant.head_dim
     if x.shape[-1] != head_dim or x.size == 0:
@@ -75,12 +77,12 @@ class PackedRows:
         1 when an input was infinite or NaN since it was last set to 0.
     """
 
-    packed: "DeviceArray"
-    scales: "DeviceArray"
-    nonfinite: "DeviceArray"
+    packed: DeviceArray
+    scales: DeviceArray
+    nonfinite: DeviceArray
 
 
-def empty_packed(device: "Device", lead: tuple[int, ...]) -> PackedRows:
+def empty_packed(device: Device, lead: tuple[int, ...]) -> PackedRows:
     """Return room for quantized rows; `lead` is the shape without its channel axis."""
     variant = device.variant
     return PackedRows(
@@ -90,7 +92,7 @@ def empty_packed(device: "Device", lead: tuple[int, ...]) -> PackedRows:
     )
 
 
-def rotate(device: "Device", x: "DeviceArray", signs: "DeviceArray", out: "DeviceArray") -> None:
+def rotate(device: Device, x: DeviceArray, signs: DeviceArray, out: DeviceArray) -> None:
     """Write H(s∘x)/√d of every row to `out`; twin of `SignedHadamard.rotate`, equal bit for bit.
 
     Parameters
@@ -106,19 +108,19 @@ def rotate(device: "Device", x: "DeviceArray", signs: "DeviceArray", out: "Devic
     device.launch("rotate", grid, (x, signs, _norm(device), np.int64(rows), out))
 
 
-def _norm(device: "Device") -> np.float32:
+def _norm(device: Device) -> np.float32:
     """Return float32(1/√d), as `producer.transform.fast_hadamard` computes it."""
     return np.float32(1) / np.float32(math.sqrt(device.variant.head_dim))
 
 
 def rotate_quantize_pack(
-    device: "Device",
-    x: "DeviceArray",
+    device: Device,
+    x: DeviceArray,
     clip_ratio: float,
     out: PackedRows,
     *,
-    signs: "DeviceArray | None" = NULL,
-    mean: "DeviceArray | None" = NULL,
+    signs: DeviceArray | None = NULL,
+    mean: DeviceArray | None = NULL,
 ) -> None:
     """Rotate, quantize and pack rows in one pass; codes and scales equal those of the CPU functions bit for bit.
 
@@ -162,13 +164,13 @@ def rotate_quantize_pack(
 
 
 def rotate_quantize_pack_dense(
-    device: "Device",
-    x: "DeviceArray",
-    matrix: "DeviceArray",
+    device: Device,
+    x: DeviceArray,
+    matrix: DeviceArray,
     clip_ratio: float,
     out: PackedRows,
     *,
-    mean: "DeviceArray | None" = NULL,
+    mean: DeviceArray | None = NULL,
 ) -> None:
     """Multiply every row with its head's matrix (x R), quantize and pack; see `rotate_quantize_pack`.
 
@@ -214,7 +216,7 @@ def _require_ratio(clip_ratio: float) -> None:
         raise SpecError(f"clip ratio {clip_ratio!r} is not allowed: above 0, at most 1")
 
 
-def unpack(device: "Device", packed: "DeviceArray", out: "DeviceArray") -> None:
+def unpack(device: Device, packed: DeviceArray, out: DeviceArray) -> None:
     """Write one byte a code, 0 … 3; twin of `producer.quantize.packing.unpack`.
 
     Parameters
@@ -228,7 +230,7 @@ def unpack(device: "Device", packed: "DeviceArray", out: "DeviceArray") -> None:
     device.launch("unpack", grid, (packed, np.int64(words), out))
 
 
-def dequantize(device: "Device", rows: PackedRows, out: "DeviceArray") -> None:
+def dequantize(device: Device, rows: PackedRows, out: DeviceArray) -> None:
     """Write the values of quantized rows; twin of `symmetric_absmax_clip.dequantize`, equal bit for bit.
 
     Parameters
@@ -262,14 +264,14 @@ class AttentionBuffers:
     outputs : float32, shape (queries, num_heads, head_dim)
     """
 
-    top: "DeviceArray"
-    total: "DeviceArray"
-    sums: "DeviceArray"
-    outputs: "DeviceArray"
+    top: DeviceArray
+    total: DeviceArray
+    sums: DeviceArray
+    outputs: DeviceArray
 
 
 def attention_buffers(
-    device: "Device", queries: tuple[int, int], num_kv_heads: int, seq_len: int
+    device: Device, queries: tuple[int, int], num_kv_heads: int, seq_len: int
 ) -> AttentionBuffers:
     """Return room for an attention.
 
@@ -304,7 +306,7 @@ def attention_buffers(
 
 
 def attend_packed(
-    device: "Device", queries: "DeviceArray", k: PackedRows, v: PackedRows, buffers: AttentionBuffers
+    device: Device, queries: DeviceArray, k: PackedRows, v: PackedRows, buffers: AttentionBuffers
 ) -> None:
     """Write attention outputs that read the packed cache to ``buffers.outputs``.
 
@@ -325,7 +327,7 @@ def attend_packed(
 
 
 def attend_float(
-    device: "Device", queries: "DeviceArray", k: "DeviceArray", v: "DeviceArray", buffers: AttentionBuffers
+    device: Device, queries: DeviceArray, k: DeviceArray, v: DeviceArray, buffers: AttentionBuffers
 ) -> None:
     """Write attention outputs of the unquantized cache to ``buffers.outputs``; see `attend_packed`.
 
@@ -341,10 +343,10 @@ def attend_float(
 
 
 def _attend(
-    device: "Device",
+    device: Device,
     kernel: str,
-    queries: "DeviceArray",
-    cache: tuple["DeviceArray", ...],
+    queries: DeviceArray,
+    cache: tuple[DeviceArray, ...],
     num_kv_heads: int,
     seq_len: int,
     buffers: AttentionBuffers,
@@ -379,7 +381,7 @@ def _attend(
     )
 
 
-def project(device: "Device", heads: "DeviceArray", w_o: "DeviceArray", out: "DeviceArray") -> None:
+def project(device: Device, heads: DeviceArray, w_o: DeviceArray, out: DeviceArray) -> None:
     """Write head outputs times W_O; twin of `NumpyBackend.project`.
 
     Parameters
@@ -396,11 +398,11 @@ def project(device: "Device", heads: "DeviceArray", w_o: "DeviceArray", out: "De
 
 
 def squared_error(
-    device: "Device",
-    observed: "DeviceArray",
-    reference: "DeviceArray",
-    error: "DeviceArray",
-    power: "DeviceArray",
+    device: Device,
+    observed: DeviceArray,
+    reference: DeviceArray,
+    error: DeviceArray,
+    power: DeviceArray,
 ) -> None:
     """Write Σ(a - b)² and Σb² of every query, the two sums of `producer.numerics.nmse.nmse`.
 

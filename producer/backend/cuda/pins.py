@@ -16,6 +16,8 @@ The file is TOML::
 Anyone can check it without a GPU: `kvint2eval-producer kernels` compiles and compares.
 """
 
+from __future__ import annotations
+
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +58,7 @@ class ProgramPin:
     cubin_sha256: str
 
     @classmethod
-    def of(cls, program: CompiledProgram, variant: Variant) -> "ProgramPin":
+    def of(cls, program: CompiledProgram, variant: Variant) -> ProgramPin:
         """Return the pin that a program would have."""
         return cls(
             program.compiler,
@@ -120,7 +122,7 @@ class KernelPins:
             f"{update[0].upper()}{update[1:]}"
         )
 
-    def updated(self, source_sha256: str, programs: "Iterable[ProgramPin]") -> "KernelPins":
+    def updated(self, source_sha256: str, programs: Iterable[ProgramPin]) -> KernelPins:
         """Return these pins with some replaced or added; pins of another source are dropped."""
         kept = {pin.key: pin for pin in self.programs} if source_sha256 == self.source_sha256 else {}
         kept.update({pin.key: pin for pin in programs})

@@ -4,6 +4,8 @@ For tests, and for dry runs of what a GPU node will do. The arithmetic is the ke
 times mean nothing.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import hashlib
@@ -75,7 +77,7 @@ class ShimProgram:
         kernel: str,
         grid: tuple[int, int, int],
         threads: int,
-        pointers: "Sequence[int]",
+        pointers: Sequence[int],
         seed: int,
     ) -> None:
         """Run a kernel to its end.
@@ -211,22 +213,22 @@ class ShimDevice:
             sha256=hashlib.sha256(self._program.binary).hexdigest(),
         )
 
-    def empty(self, shape: "Sequence[int]", dtype: "npt.DTypeLike") -> "npt.NDArray[Any]":
+    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return an array that is filled with 0xA5 bytes, so that a value that no kernel wrote shows."""
         array = np.empty(tuple(shape), dtype=dtype)
         self.require_free(array.nbytes, "an array")
         array.view(np.uint8).fill(0xA5)
         return array
 
-    def upload(self, array: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
+    def upload(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a copy; see `Device.upload`."""
         return np.array(array, order="C")
 
-    def store(self, target: "npt.NDArray[Any]", array: "npt.NDArray[Any]") -> None:
+    def store(self, target: npt.NDArray[Any], array: npt.NDArray[Any]) -> None:
         """Copy; see `Device.store`."""
         np.copyto(target, array)
 
-    def download(self, array: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
+    def download(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a copy; see `Device.download`."""
         return array.copy()
 
@@ -234,7 +236,7 @@ class ShimDevice:
         self,
         kernel: str,
         grid: tuple[int, int, int],
-        arguments: "Sequence[npt.NDArray[Any] | np.generic | None]",
+        arguments: Sequence[npt.NDArray[Any] | np.generic | None],
     ) -> None:
         """Run a kernel to its end; see `Device.launch`.
 
@@ -254,7 +256,7 @@ class ShimDevice:
         pointers = [value.ctypes.data for value in values]
         self._program.launch(kernel, grid, BLOCK_THREADS, pointers, self.seed)
 
-    def time_us(self, work: "Callable[[], object]", repeats: int) -> float:
+    def time_us(self, work: Callable[[], object], repeats: int) -> float:
         """Return the host's time of one call; it says nothing of a GPU."""
         start = time.perf_counter()
         for _ in range(repeats):

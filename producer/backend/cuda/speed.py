@@ -1,5 +1,7 @@
 """Speed table of the kernels: times by events, beside the floors of the kernels' page."""
 
+from __future__ import annotations
+
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -46,7 +48,7 @@ class Measurement:
     of_copy: float | None
 
 
-def measure(device: "Device", work: "Callable[[], object]", repeats: int = _REPEATS) -> float:
+def measure(device: Device, work: Callable[[], object], repeats: int = _REPEATS) -> float:
     """Return the median device time of one call, in µs."""
     work()
     return float(np.median([device.time_us(work, repeats) for _ in range(_ROUNDS)]))
@@ -55,12 +57,12 @@ def measure(device: "Device", work: "Callable[[], object]", repeats: int = _REPE
 class _Table:
     """Collects measurements of one cache size."""
 
-    def __init__(self, device: "Device", tokens: int, heads: int, repeats: int) -> None:
+    def __init__(self, device: Device, tokens: int, heads: int, repeats: int) -> None:
         self.device, self.tokens, self.heads, self.repeats = device, tokens, heads, repeats
         self.copy_rate: float | None = None
         self.lines: list[Measurement] = []
 
-    def add(self, kernel: str, floor_bytes: int, work: "Callable[[], object]") -> float:
+    def add(self, kernel: str, floor_bytes: int, work: Callable[[], object]) -> float:
         """Measure one kernel and return its time in µs."""
         time_us = measure(self.device, work, self.repeats)
         rate = floor_bytes / time_us * 1e6
@@ -75,11 +77,11 @@ class _Table:
 
 
 def speed_table(
-    device: "Device",
+    device: Device,
     tokens: int,
     heads: int,
     *,
-    copy: "Callable[[DeviceArray, DeviceArray], object]",
+    copy: Callable[[DeviceArray, DeviceArray], object],
     repeats: int = _REPEATS,
 ) -> list[dict[str, object]]:
     """Return the measurements for one cache size, as JSON values.

@@ -1,5 +1,7 @@
 """The clip search of a candidate, and a grid that extends until its optimum is inside."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ __all__ = ["ClipCurve", "ClipSearch", "next_ratios"]
 _EXTENSION = 4
 
 
-def next_ratios(last: float, grid: "ClipGrid", count: int = _EXTENSION) -> list[float]:
+def next_ratios(last: float, grid: ClipGrid, count: int = _EXTENSION) -> list[float]:
     """Return the ratios that extend a grid below `last`: a step lower each, or half where that is less.
 
     None is below the grid's floor, so the list may be shorter than `count`, or empty.
@@ -82,7 +84,7 @@ class ClipSearch:
         The common grid so far.
     """
 
-    def __init__(self, grid: "ClipGrid") -> None:
+    def __init__(self, grid: ClipGrid) -> None:
         self._grid = grid
         self.ratios = list(grid.ratios)
 
@@ -96,7 +98,7 @@ class ClipSearch:
         if len(curve.ratios) > len(self.ratios):
             self.ratios = list(curve.ratios)
 
-    def complete(self, curve: ClipCurve, objectives: "Callable[[Sequence[float]], list[float]]") -> None:
+    def complete(self, curve: ClipCurve, objectives: Callable[[Sequence[float]], list[float]]) -> None:
         """Search what a candidate's curve lacks, and extend the common grid if its optimum is the last ratio.
 
         Parameters

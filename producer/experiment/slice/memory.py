@@ -1,5 +1,7 @@
 """Memory need of a run, counted before it starts."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from producer.backend.kv_blocks import block_ranges
@@ -20,7 +22,7 @@ _STREAM_MARK_BYTES = 3000
 
 
 def needed_bytes(
-    spec: "SliceSpec", protocol: "SliceProtocol", workers: int, resident_bytes: int = RESIDENT_BYTES
+    spec: SliceSpec, protocol: SliceProtocol, workers: int, resident_bytes: int = RESIDENT_BYTES
 ) -> int:
     """Return the bytes that a run holds at its peak, all its processes together, an upper estimate.
 
@@ -55,7 +57,7 @@ def needed_bytes(
 
 
 def require_memory(
-    spec: "SliceSpec", protocol: "SliceProtocol", workers: int, limit_bytes: int | None = None
+    spec: SliceSpec, protocol: SliceProtocol, workers: int, limit_bytes: int | None = None
 ) -> None:
     """Raise when a run would not fit.
 

@@ -1,5 +1,7 @@
 """Plot of a run: the trials' NMSE by candidate, and the clip curves."""
 
+from __future__ import annotations
+
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ FORMATS = (".svg", ".png")
 _BASELINE, _SELECTED, _OTHER, _ZERO = "#b2182b", "#2166ac", "#8c8c8c", "#000000"
 
 
-def require_plot(path: "Path") -> None:
+def require_plot(path: Path) -> None:
     """Raise when a plot to this path cannot be drawn; called before any work.
 
     Raises
@@ -32,7 +34,7 @@ def require_plot(path: "Path") -> None:
         raise SpecError("a plot needs matplotlib, which is not installed: pip install 'kvint2eval[report]'")
 
 
-def plot_run(result: "RunResult", path: "Path", file_format: str) -> None:
+def plot_run(result: RunResult, path: Path, file_format: str) -> None:
     """Draw a run to a file.
 
     Parameters
@@ -67,11 +69,11 @@ def plot_run(result: "RunResult", path: "Path", file_format: str) -> None:
         figure.savefig(path, format=file_format, dpi=150, metadata=metadata)
 
 
-def _color(result: "RunResult", index: int) -> str:
+def _color(result: RunResult, index: int) -> str:
     return _BASELINE if index == 0 else _SELECTED if index == result.selected else _OTHER
 
 
-def _draw_trials(axes: Any, result: "RunResult") -> None:
+def _draw_trials(axes: Any, result: RunResult) -> None:
     for arm in result.arms:
         count = len(arm.nmse)
         # Spread evenly over the width of a candidate, in the order of the queries.
@@ -88,7 +90,7 @@ def _draw_trials(axes: Any, result: "RunResult") -> None:
     axes.set_ylabel("output NMSE of a trial; line: median")
 
 
-def _draw_curves(axes: Any, result: "RunResult") -> None:
+def _draw_curves(axes: Any, result: RunResult) -> None:
     # The two that matter last, so that they lie on top.
     order = sorted(result.arms, key=lambda arm: arm.index in {0, result.selected})
     for arm in order:

@@ -3,6 +3,8 @@
 Nothing here knows how a backend computes, and nothing here prints.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import time
@@ -65,7 +67,7 @@ class Arm:
     """
 
     index: int
-    rotation: "Rotation"
+    rotation: Rotation
     curve: ClipCurve = field(default_factory=ClipCurve)
     clip_ratio: float = 0.0
     calibration_ms: float = 0.0
@@ -111,8 +113,8 @@ class RunResult:
         the protocol takes no bootstrap or its arms saw different queries.
     """
 
-    spec: "SliceSpec"
-    protocol: "SliceProtocol"
+    spec: SliceSpec
+    protocol: SliceProtocol
     arms: list[Arm]
     selected: int
     grid: list[float]
@@ -129,7 +131,7 @@ class RunResult:
         return nmse < limit or (self.protocol.quality_inclusive and nmse == limit)
 
 
-def select(protocol: "SliceProtocol", calibration: "Sequence[float]", evaluation: "Sequence[float]") -> int:
+def select(protocol: SliceProtocol, calibration: Sequence[float], evaluation: Sequence[float]) -> int:
     """Return the index of the selected rotation.
 
     Parameters
@@ -174,9 +176,9 @@ class ProtocolRun:
 
     def __init__(
         self,
-        spec: "SliceSpec",
-        protocol: "SliceProtocol",
-        backend: "Backend",
+        spec: SliceSpec,
+        protocol: SliceProtocol,
+        backend: Backend,
         resident_bytes: int,
         *,
         keeps_errors: bool = False,
@@ -198,7 +200,7 @@ class ProtocolRun:
         self.calibration_reference, self.evaluation_reference = self._references()
         self.spare: RotatedCache | None = None
 
-    def _references(self) -> "tuple[Float32Array, list[Float32Array]]":
+    def _references(self) -> tuple[Float32Array, list[Float32Array]]:
         """Return the outputs of the plain attention for calibration and evaluation queries."""
         distinct = self.evaluation[:1] if self.protocol.shared_evaluation else self.evaluation
         plain = self.backend.rotate(self.slice.source, self.arms[0].rotation)
@@ -239,23 +241,23 @@ class ProtocolRun:
             arm.errors = split_errors(np.concatenate(outputs), backend.project(heads, w_o), references)
 
     def _key_outputs(
-        self, arm: Arm, packed: "PackedCache", cache: "RotatedCache", queries: "Float32Array"
-    ) -> "Float32Array":
+        self, arm: Arm, packed: PackedCache, cache: RotatedCache, queries: Float32Array
+    ) -> Float32Array:
         """Return head outputs that read packed keys and float values: only the keys are quantized."""
         source, coding = (self.slice.source, arm.rotation), (arm.clip_ratio, self.protocol.group_size)
         return key_outputs(self.backend, packed, cache, queries, source, coding)
 
-    def _rotate(self, arm: Arm) -> "RotatedCache":
+    def _rotate(self, arm: Arm) -> RotatedCache:
         """Return the cache rotated for an arm, in the memory of the one before."""
         self.spare = self.backend.rotate(self.slice.source, arm.rotation, self.spare)
         return self.spare
 
     def _objectives(
         self,
-        cache: "RotatedCache",
-        w_o: "Float32Array",
-        ratios: "Sequence[float]",
-        rows: "list[list[float]] | None" = None,
+        cache: RotatedCache,
+        w_o: Float32Array,
+        ratios: Sequence[float],
+        rows: list[list[float]] | None = None,
     ) -> list[float]:
         """Return the calibration objective of clip ratios: the mean NMSE over the calibration queries.
 
@@ -270,12 +272,12 @@ class ProtocolRun:
             rows += errors
         return [summarize(each).mean for each in errors]
 
-    def objectives(self, arm: Arm, ratios: "Sequence[float]") -> list[float]:
+    def objectives(self, arm: Arm, ratios: Sequence[float]) -> list[float]:
         """Return an arm's calibration objective at any clip ratios."""
         w_o = rotated_output(arm.rotation, self.slice.w_o, self.protocol.output_rotation)
         return self._objectives(self._rotate(arm), w_o, ratios)
 
-    def null_nmse(self, arm: Arm, output_rotation: "OutputRotation") -> float:
+    def null_nmse(self, arm: Arm, output_rotation: OutputRotation) -> float:
         """Return what the rotation alone does to the output: the largest NMSE of a calibration query."""
         w_o = rotated_output(arm.rotation, self.slice.w_o, output_rotation)
         outputs = self.backend.project(self.backend.attend_float(self._rotate(arm), self.calibration), w_o)
@@ -283,9 +285,9 @@ class ProtocolRun:
 
 
 def run_protocol(
-    spec: "SliceSpec",
-    protocol: "SliceProtocol",
-    backend: "Backend",
+    spec: SliceSpec,
+    protocol: SliceProtocol,
+    backend: Backend,
     *,
     progress: Progress = no_progress,
     null_check: bool | None = None,
@@ -334,9 +336,9 @@ def run_protocol(
 
 
 def run_and_keep(
-    spec: "SliceSpec",
-    protocol: "SliceProtocol",
-    backend: "Backend",
+    spec: SliceSpec,
+    protocol: SliceProtocol,
+    backend: Backend,
     *,
     progress: Progress = no_progress,
     null_check: bool | None = None,
@@ -388,7 +390,7 @@ def run_and_keep(
     return run, result
 
 
-def _differences(spec: "SliceSpec", protocol: "SliceProtocol", arms: list[Arm]) -> list[Interval | None]:
+def _differences(spec: SliceSpec, protocol: SliceProtocol, arms: list[Arm]) -> list[Interval | None]:
     """Return the paired differences to the baseline, where arms are paired."""
     if not (protocol.bootstrap_resamples and protocol.shared_evaluation):
         return [None] * len(arms)

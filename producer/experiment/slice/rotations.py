@@ -1,5 +1,7 @@
 """Rotations of a slice protocol: its candidates, and W_O rotated by one."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from producer.transform.identity import Identity
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["build_candidates", "rotated_output"]
 
 
-def build_candidates(protocol: "SliceProtocol", seed: int, head_dim: int) -> "list[Rotation]":
+def build_candidates(protocol: SliceProtocol, seed: int, head_dim: int) -> list[Rotation]:
     """Return the candidates of a protocol: the identity first, then its signed Hadamard rotations.
 
     Parameters
@@ -38,7 +40,7 @@ def build_candidates(protocol: "SliceProtocol", seed: int, head_dim: int) -> "li
     return [Identity(head_dim), *(SignedHadamard(vector) for vector in signs)]
 
 
-def rotated_output(rotation: "Rotation", w_o: "Float32Array", how: "OutputRotation") -> "Float32Array":
+def rotated_output(rotation: Rotation, w_o: Float32Array, how: OutputRotation) -> Float32Array:
     """Return W_O as a protocol rotates it, shape (num_kv_heads, head_dim, output_dim), float32."""
     if how == "signs-last" and isinstance(rotation, SignedHadamard):
         return rotation.rotate_output_signs_last(w_o)

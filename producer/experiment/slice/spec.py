@@ -5,6 +5,8 @@ protocol is a set of *properties*, so that the published run and the sound one a
 and an audit can vary one property at a time.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 

@@ -3,6 +3,8 @@
 Order of draws: K, V (both in the flat order (token, head, channel)), W_O, then queries, each (head, channel).
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,13 +25,13 @@ __all__ = ["RESIDENT_BYTES", "StreamedSource", "SyntheticSlice", "build_slice", 
 RESIDENT_BYTES = 256 * 2**20
 
 
-def float_cache_bytes(spec: "SliceSpec") -> int:
+def float_cache_bytes(spec: SliceSpec) -> int:
     """Return the bytes of float32 K and V."""
     return 2 * 4 * spec.seq_len * spec.row_width
 
 
 def _draw_into(
-    out: "Float32Array", stream: NormalStream, spec: "SliceSpec", start: int, scratch: Scratch
+    out: Float32Array, stream: NormalStream, spec: SliceSpec, start: int, scratch: Scratch
 ) -> None:
     """Draw K or V from token `start` on to `out`, (num_kv_heads, head_dim, tokens), outliers multiplied."""
     tokens = out.shape[2]
@@ -50,7 +52,7 @@ class StreamedSource:
         Position of the stream at the start of every block of K, and of V.
     """
 
-    def __init__(self, spec: "SliceSpec", marks: list[tuple[StreamMark, StreamMark]]) -> None:
+    def __init__(self, spec: SliceSpec, marks: list[tuple[StreamMark, StreamMark]]) -> None:
         self._spec = spec
         self._ranges = block_ranges(spec.seq_len, spec.head_dim)
         self._marks = marks
@@ -60,7 +62,7 @@ class StreamedSource:
         self.head_dim = spec.head_dim
         self.num_blocks = len(self._ranges)
 
-    def block(self, index: int) -> "Float32Array":
+    def block(self, index: int) -> Float32Array:
         """Return block `index`, generated anew in this thread's buffer."""
         start, end = self._ranges[index]
         block = self._scratch.take("block", (self.num_kv_heads, 2, self.head_dim, end - start))
@@ -84,18 +86,18 @@ class SyntheticSlice:
         Stands after W_O: queries come from here.
     """
 
-    spec: "SliceSpec"
+    spec: SliceSpec
     source: KVSource
-    w_o: "Float32Array"
+    w_o: Float32Array
     stream: NormalStream
 
-    def draw_queries(self, count: int) -> "Float32Array":
+    def draw_queries(self, count: int) -> Float32Array:
         """Return the next `count` queries, shape (count, num_kv_heads, head_dim), float32."""
         spec = self.spec
         return self.stream.normals(count * spec.row_width).reshape(count, spec.num_kv_heads, spec.head_dim)
 
 
-def build_slice(spec: "SliceSpec", resident_bytes: int = RESIDENT_BYTES) -> SyntheticSlice:
+def build_slice(spec: SliceSpec, resident_bytes: int = RESIDENT_BYTES) -> SyntheticSlice:
     """Return the slice of a specification.
 
     Parameters

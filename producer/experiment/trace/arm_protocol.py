@@ -1,5 +1,7 @@
 """Protocol of a trace's v2 record: arms, dialect, clip grid, windows, and the name of a trial."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,17 +55,17 @@ DECODE_WARMUP = 1
 DECODE_REPEATS = 3
 
 
-def sequence_id(sequence: "SequenceInfo") -> str:
+def sequence_id(sequence: SequenceInfo) -> str:
     """Return the id of a sequence in a record: text, first token, tokens, and the queries that are read."""
     return f"{sequence.name}@{_place(sequence)}"
 
 
-def _place(sequence: "SequenceInfo") -> str:
+def _place(sequence: SequenceInfo) -> str:
     return f"{sequence.first_token}+{sequence.tokens}/last{LAST_QUERIES}"
 
 
 def sequence_ids(
-    calibration: "Sequence[SequenceInfo]", evaluation: "Sequence[SequenceInfo]"
+    calibration: Sequence[SequenceInfo], evaluation: Sequence[SequenceInfo]
 ) -> tuple[list[str], list[str]]:
     """Return the ids of the sequences of two traces in a record.
 
@@ -73,7 +75,7 @@ def sequence_ids(
     for sequence in (*calibration, *evaluation):
         texts.setdefault(sequence.name, set()).add(sequence.text_sha256)
 
-    def named(sequence: "SequenceInfo") -> str:
+    def named(sequence: SequenceInfo) -> str:
         if len(texts[sequence.name]) == 1:
             return sequence_id(sequence)
         return f"{sequence.name}#{sequence.text_sha256[:8]}@{_place(sequence)}"
@@ -115,7 +117,7 @@ class TraceProtocol:
     group_size: int = 0
     sink: int = 64
     recent: int = 256
-    window_dtype: "FloatType" = "bfloat16"
+    window_dtype: FloatType = "bfloat16"
 
     def __post_init__(self) -> None:
         if len(set(self.arms)) != len(self.arms) or len(self.arms) < 2:
@@ -151,7 +153,7 @@ class TraceProtocol:
         """The windows as contract v2 has them: rounded to their type, and whole groups between them."""
         return WindowFormat(sink=self.sink, recent=self.recent, dtype=self.window_dtype)
 
-    def encoders(self, rotations: "LayerTransforms", clip_ratio: float) -> "tuple[RowEncoder, RowEncoder]":
+    def encoders(self, rotations: LayerTransforms, clip_ratio: float) -> tuple[RowEncoder, RowEncoder]:
         """Return what codes keys and values: one clip ratio for all heads, codes of the nearest level."""
         key, value = get_pair(self.dialect)
         group_size = self.group_size or rotations.key.head_dim
@@ -209,5 +211,5 @@ def is_arm_of(name: str, scheme: Scheme) -> bool:
     return all(getattr(scheme, field) == value for field, value in expected.items())
 
 
-def _words(grid: "Sequence[float]") -> str:
+def _words(grid: Sequence[float]) -> str:
     return ", ".join(f"{ratio:g}" for ratio in grid) or "of no ratio"

@@ -4,6 +4,8 @@ A scheme is fitted to a calibration trace, to a dump of OSCAR's server, or read 
 that depends on no calibration needs none of them.
 """
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +21,6 @@ from producer.scheme.fitted_file import read_fitted
 from producer.scheme.fitted_layer import FittedLayer
 from producer.scheme.own_scheme import OwnScheme, content_of
 from producer.scheme.registry import SCHEMES
-from producer.trace.files import Trace
 from producer.trace.oscar_dump import DumpTrace, dump_sha256
 from producer.trace.texts import PASSAGE_FIELDS
 from producer.transform.covariance import covariance
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from producer.numerics.arrays import Float64Array
     from producer.scheme.registry import Scheme
-    from producer.trace.files import ModelInfo
+    from producer.trace.files import ModelInfo, Trace
     from producer.trace.layer import LayerTrace
     from producer.trace.texts import SequenceInfo
     from producer.transform.base import Side
@@ -62,11 +63,11 @@ class Calibration(Protocol):
     """Layers that schemes are fitted to."""
 
     @property
-    def sequences(self) -> "tuple[SequenceInfo, ...]":
+    def sequences(self) -> tuple[SequenceInfo, ...]:
         """Its sequences; none where texts are not known."""
         ...
 
-    def layers(self, layer_idx: int) -> "list[LayerTrace]":
+    def layers(self, layer_idx: int) -> list[LayerTrace]:
         """Return one layer of all sequences."""
         ...
 
@@ -82,11 +83,11 @@ class TraceCalibration:
     trace: Trace
 
     @property
-    def sequences(self) -> "tuple[SequenceInfo, ...]":
+    def sequences(self) -> tuple[SequenceInfo, ...]:
         """The trace's sequences."""
         return self.trace.sequences
 
-    def layers(self, layer_idx: int) -> "list[LayerTrace]":
+    def layers(self, layer_idx: int) -> list[LayerTrace]:
         """Return one layer of all sequences."""
         return [self.trace.layer(layer_idx, index) for index in range(len(self.trace.sequences))]
 
@@ -99,15 +100,15 @@ class TraceCalibration:
 class DumpCalibration:
     """A dump of OSCAR's server: no output weights, and no texts, so nothing can be said of overlap."""
 
-    folder: "Path"
-    model: "ModelInfo"
+    folder: Path
+    model: ModelInfo
 
     @property
-    def sequences(self) -> "tuple[SequenceInfo, ...]":
+    def sequences(self) -> tuple[SequenceInfo, ...]:
         """None: a dump names no texts."""
         return ()
 
-    def layers(self, layer_idx: int) -> "list[LayerTrace]":
+    def layers(self, layer_idx: int) -> list[LayerTrace]:
         """Return one layer, all its sequences one after the other; see `producer.trace.oscar_dump.DumpTrace.layer`."""
         return [DumpTrace(self.folder, self.model).layer(layer_idx)]
 
@@ -134,14 +135,14 @@ class Candidate:
         What it is fitted to here.
     """
 
-    scheme: "Scheme"
-    fit: "Callable[[int, LayerCalibration | None], FittedLayer]"
-    sequences: "tuple[SequenceInfo, ...]"
+    scheme: Scheme
+    fit: Callable[[int, LayerCalibration | None], FittedLayer]
+    sequences: tuple[SequenceInfo, ...]
     source: dict[str, Any]
     calibration: Calibration | None = None
 
 
-def fit_candidates(candidates: "Sequence[Candidate]", layer_idx: int) -> list[FittedLayer]:
+def fit_candidates(candidates: Sequence[Candidate], layer_idx: int) -> list[FittedLayer]:
     """Return one layer of every candidate; each calibration is read once, and its statistics are shared."""
     read: dict[int, LayerCalibration] = {}
     fitted = []
@@ -153,19 +154,19 @@ def fit_candidates(candidates: "Sequence[Candidate]", layer_idx: int) -> list[Fi
     return fitted
 
 
-def without_passages(sequence: "SequenceInfo") -> dict[str, Any]:
+def without_passages(sequence: SequenceInfo) -> dict[str, Any]:
     """Return a sequence as JSON without its passages: their digests are for the check of overlap alone."""
     return {name: value for name, value in asdict(sequence).items() if name not in PASSAGE_FIELDS}
 
 
-def _is_free(scheme: "Scheme") -> bool:
+def _is_free(scheme: Scheme) -> bool:
     """Return whether a scheme depends on no calibration."""
     rotations = {scheme.key_rotation, scheme.value_rotation}
     is_plain = scheme.clips == "fixed" and scheme.rounding == "nearest"
     return rotations <= _FREE and not scheme.center_keys and is_plain
 
 
-def misfit(scheme: "Scheme", calibration: Calibration | None, model: "ModelInfo") -> str | None:
+def misfit(scheme: Scheme, calibration: Calibration | None, model: ModelInfo) -> str | None:
     """Return why a scheme cannot be evaluated on a model with a calibration, or None where it can.
 
     Whether a quantizer takes a head of so many channels is asked of the quantizer, with one group.
@@ -208,7 +209,7 @@ def _try_rotation(rotation: str, head_dim: int) -> None:
         )
 
 
-def _try_dialect(scheme: "Scheme", side: str, model: "ModelInfo") -> None:
+def _try_dialect(scheme: Scheme, side: str, model: ModelInfo) -> None:
     """Raise `SpecError` unless a dialect takes one group of a model's heads."""
     dialect = get_dialect(getattr(scheme, f"{side}_dialect"))
     axis = dialect.numerics.group_axis
@@ -226,7 +227,7 @@ def _try_dialect(scheme: "Scheme", side: str, model: "ModelInfo") -> None:
 
 
 def from_calibration(
-    scheme: "Scheme | OwnScheme", calibration: Calibration | None, model: "ModelInfo"
+    scheme: Scheme | OwnScheme, calibration: Calibration | None, model: ModelInfo
 ) -> Candidate:
     """Return a scheme that is fitted to a calibration, or to none where it depends on none.
 
@@ -266,7 +267,7 @@ def from_calibration(
     return Candidate(own.scheme, build, calibration.sequences, described, calibration)
 
 
-def from_file(name: str | None, path: "Path", model: "ModelInfo") -> Candidate:
+def from_file(name: str | None, path: Path, model: ModelInfo) -> Candidate:
     """Return a scheme from a file of fitted transforms.
 
     Parameters
@@ -308,14 +309,14 @@ def from_file(name: str | None, path: "Path", model: "ModelInfo") -> Candidate:
     return Candidate(scheme, lambda layer_idx, _: named[layer_idx], sequences, source)
 
 
-def _covariance(rotation: "DenseRotation", side: "Side", layer: "LayerTrace") -> "Float64Array":
+def _covariance(rotation: DenseRotation, side: Side, layer: LayerTrace) -> Float64Array:
     """Return the covariances that a published rotation of a side diagonalizes, one a matrix."""
     sigma = covariance("qqt" if side == "key" else "sst", layer.q, layer.k, layer.v)
     return sigma if rotation.is_per_head else sigma.mean(axis=0, keepdims=True)
 
 
 def from_rotations(
-    paths: "Mapping[Side, Path]", model: "ModelInfo", probe: "Trace", name: str = "oscar-file"
+    paths: Mapping[Side, Path], model: ModelInfo, probe: Trace, name: str = "oscar-file"
 ) -> Candidate:
     """Return OSCAR's scheme with the rotations of published files, `producer.transform.oscar_file`.
 

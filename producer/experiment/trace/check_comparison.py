@@ -4,6 +4,8 @@ Nothing is run: a model, a trace and the schemes are not needed. Sums are taken 
 another way than `producer.experiment.trace.compare_schemes` takes them.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -63,7 +65,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def read_comparison(path: "Path") -> dict[str, Any]:
+def read_comparison(path: Path) -> dict[str, Any]:
     """Return the JSON of a comparison.
 
     Raises
@@ -121,7 +123,7 @@ def check_comparison(content: Any) -> list[ComparisonFinding]:
         raise FileFormatError(f"not a comparison of {FORMAT}: {error!r}") from error
 
 
-def _findings(content: dict[str, Any]) -> "Iterator[ComparisonFinding]":
+def _findings(content: dict[str, Any]) -> Iterator[ComparisonFinding]:
     schemes = content["schemes"]
     names = [scheme["name"] for scheme in schemes]
     if len(set(names)) != len(names) or not {BASELINE, *content["rivals"]} <= set(names):
@@ -144,7 +146,7 @@ def _sums(scheme: dict[str, Any], metric: str) -> list[float]:
     return [math.fsum(values) for values in _heads(scheme, metric)]
 
 
-def _shapes(where: str, content: dict[str, Any], scheme: dict[str, Any]) -> "Iterator[ComparisonFinding]":
+def _shapes(where: str, content: dict[str, Any], scheme: dict[str, Any]) -> Iterator[ComparisonFinding]:
     """Find figures of another shape, and runs of other sequences."""
     model = content["model"]
     tokens = [sequence["tokens"] for sequence in content["evaluation"]]
@@ -157,7 +159,7 @@ def _shapes(where: str, content: dict[str, Any], scheme: dict[str, Any]) -> "Ite
         yield ComparisonFinding(f"{where}/runs", [run["tokens"] for run in scheme["runs"]], tokens)
 
 
-def _parts_add_up(where: str, scheme: dict[str, Any]) -> "Iterator[ComparisonFinding]":
+def _parts_add_up(where: str, scheme: dict[str, Any]) -> Iterator[ComparisonFinding]:
     """Find errors that are not the sum of their key, value and cross parts (C1)."""
     parts = [_heads(scheme, f"{name}_part") for name in ("key", "value", "cross")]
     for place, errors in enumerate(_heads(scheme, "error")):
@@ -224,7 +226,7 @@ def _model_summary(runs: list[dict[str, Any]]) -> dict[str, float] | None:
         return None
     weights = [run["tokens"] - run["first_token"] for run in runs]
 
-    def mean(value: "Callable[[dict[str, Any]], float]") -> float:
+    def mean(value: Callable[[dict[str, Any]], float]) -> float:
         total = math.fsum(value(run) * weight for run, weight in zip(runs, weights, strict=True))
         return total / float(sum(weights))
 
@@ -256,8 +258,8 @@ def _versus(own: dict[str, list[float]], rivals: dict[str, dict[str, list[float]
 
 
 def _differences(
-    where: str, found: Any, expected: Any, tolerance: "Callable[[str], float]"
-) -> "Iterator[ComparisonFinding]":
+    where: str, found: Any, expected: Any, tolerance: Callable[[str], float]
+) -> Iterator[ComparisonFinding]:
     """Find differing leaves of two JSON values; numbers relative to the larger one, or to 1e-6 where both are less."""
     if isinstance(expected, dict) and isinstance(found, dict):
         for name in sorted(expected.keys() | found.keys()):
@@ -327,7 +329,7 @@ def compare_comparisons(
 
 def _against(
     fresh: dict[str, Any], published: dict[str, Any], tolerance: float
-) -> "Iterator[ComparisonFinding]":
+) -> Iterator[ComparisonFinding]:
     def exactly(_: str) -> float:
         return 0.0
 
@@ -367,7 +369,7 @@ def _as_of(fresh: Any, published: Any) -> Any:
 
 def _scheme_against(
     where: str, fresh: dict[str, Any], published: dict[str, Any], tolerance: float
-) -> "Iterator[ComparisonFinding]":
+) -> Iterator[ComparisonFinding]:
     fresh = _as_of(fresh, published)
     said, ours = _said(published), _said(fresh)
     if "construction" not in said["source"]:
@@ -383,7 +385,7 @@ def _scheme_against(
 
 def _figures_against(
     where: str, metric: str, fresh: dict[str, Any], published: dict[str, Any], tolerance: float
-) -> "Iterator[ComparisonFinding]":
+) -> Iterator[ComparisonFinding]:
     # Parts of an error may cancel: they are as exact as the largest of them.
     of = (metric,) if metric in ("reference", "divergence") else ("error", "key_part", "value_part")
     scales = [

@@ -4,6 +4,8 @@ It makes the trials that a v2 record of a trace reports. A trial is one evaluati
 query heads.
 """
 
+from __future__ import annotations
+
 import math
 import time
 from dataclasses import dataclass, replace
@@ -63,7 +65,7 @@ class TraceArm:
     """
 
     id: str
-    rotations: "LayerTransforms"
+    rotations: LayerTransforms
     clip_ratios: list[float]
     query_nmse: list[list[float]]
     objective: list[float]
@@ -96,7 +98,7 @@ class LayerComparison:
     window_bytes: int
 
 
-def null_nmse(layer: "LayerTrace", rotations: "LayerTransforms") -> float:
+def null_nmse(layer: LayerTrace, rotations: LayerTransforms) -> float:
     """Return what a transform alone does to the output of the last queries: Σ‖y' - y‖²/Σ‖y‖².
 
     Parameters
@@ -123,21 +125,21 @@ def null_nmse(layer: "LayerTrace", rotations: "LayerTransforms") -> float:
     return nmse_of_sums(float(error), float(np.square(plain).sum()))
 
 
-def _nmse(errors: "HeadErrors") -> float:
+def _nmse(errors: HeadErrors) -> float:
     return nmse_of_sums(math.fsum(errors.error), math.fsum(errors.reference))
 
 
 def _store(
-    protocol: "TraceProtocol", rotations: "LayerTransforms", clip_ratio: float, layer: "LayerTrace"
+    protocol: TraceProtocol, rotations: LayerTransforms, clip_ratio: float, layer: LayerTrace
 ) -> StoredCache:
     return store_cache(protocol.encoders(rotations, clip_ratio), protocol.windows, layer.k, layer.v)
 
 
-def _stored_errors(output: OutputErrors, stored: StoredCache) -> "HeadErrors":
+def _stored_errors(output: OutputErrors, stored: StoredCache) -> HeadErrors:
     return output.measure(*stored.restored())
 
 
-def _decode_us(stored: StoredCache, layer: "LayerTrace") -> float:
+def _decode_us(stored: StoredCache, layer: LayerTrace) -> float:
     """Return the mean time of a decode step with the last query of a sequence, in µs."""
     q, w_o = np.ascontiguousarray(layer.q[:, -1]), layer.w_o
     start = 0.0
@@ -149,7 +151,7 @@ def _decode_us(stored: StoredCache, layer: "LayerTrace") -> float:
 
 
 def _search(
-    protocol: "TraceProtocol", arms: "Mapping[str, LayerTransforms]", calibration: "Sequence[LayerTrace]"
+    protocol: TraceProtocol, arms: Mapping[str, LayerTransforms], calibration: Sequence[LayerTrace]
 ) -> list[TraceArm]:
     """Return the arms with their clip searches and null checks, not yet evaluated."""
     tables = {name: [[0.0] * len(calibration) for _ in protocol.clip_grid] for name in arms}
@@ -179,10 +181,10 @@ def _search(
 
 
 def _compare_layer(
-    protocol: "TraceProtocol",
-    calibration: "Trace",
-    evaluation: "Trace",
-    rotations_of: "Callable[[str, int, LayerCalibration], LayerTransforms]",
+    protocol: TraceProtocol,
+    calibration: Trace,
+    evaluation: Trace,
+    rotations_of: Callable[[str, int, LayerCalibration], LayerTransforms],
     layer_idx: int,
 ) -> LayerComparison:
     layers = [calibration.layer(layer_idx, index) for index in range(len(calibration.sequences))]
@@ -212,7 +214,7 @@ def _compare_layer(
     )
 
 
-def _add_trial(trials: TrialErrors, errors: "HeadErrors") -> None:
+def _add_trial(trials: TrialErrors, errors: HeadErrors) -> None:
     trials.nmse.append(_nmse(errors))
     trials.numerator.append(math.fsum(errors.error))
     trials.denominator.append(math.fsum(errors.reference))
@@ -221,7 +223,7 @@ def _add_trial(trials: TrialErrors, errors: "HeadErrors") -> None:
     trials.cross_part.append(math.fsum(errors.cross_part))
 
 
-def _require(protocol: "TraceProtocol", calibration: "Trace", evaluation: "Trace") -> None:
+def _require(protocol: TraceProtocol, calibration: Trace, evaluation: Trace) -> None:
     """Raise `SpecError` unless two traces can be compared in a record."""
     named = sequence_ids(calibration.sequences, evaluation.sequences)
     for trace, ids in zip((calibration, evaluation), named, strict=True):
@@ -249,14 +251,14 @@ def _require(protocol: "TraceProtocol", calibration: "Trace", evaluation: "Trace
 
 
 def compare_arms(
-    protocol: "TraceProtocol",
-    calibration: "Trace",
-    evaluation: "Trace",
-    layers: "Sequence[int]",
+    protocol: TraceProtocol,
+    calibration: Trace,
+    evaluation: Trace,
+    layers: Sequence[int],
     *,
     processes: int,
-    progress: "Progress",
-    fitted: "Mapping[str, Mapping[int, LayerTransforms]] | None" = None,
+    progress: Progress,
+    fitted: Mapping[str, Mapping[int, LayerTransforms]] | None = None,
 ) -> list[LayerComparison]:
     """Return the comparison of every asked layer.
 
@@ -293,7 +295,7 @@ def compare_arms(
                 )
     schemes = {name: protocol.scheme(name) for name in protocol.arms if name not in given}
 
-    def rotations_of(name: str, layer_idx: int, traced: LayerCalibration) -> "LayerTransforms":
+    def rotations_of(name: str, layer_idx: int, traced: LayerCalibration) -> LayerTransforms:
         return fit_layer(schemes[name], traced).rotations if name in schemes else given[name][layer_idx]
 
     def work(layer_idx: int) -> LayerComparison:

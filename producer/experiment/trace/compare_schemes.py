@@ -3,6 +3,8 @@
 The figures of every sequence stay in the JSON; `check_comparison` computes each summary from them again.
 """
 
+from __future__ import annotations
+
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -62,27 +64,27 @@ class SchemeComparison:
         By scheme, what a run of the model with the quantized cache gave on each sequence; empty without a model.
     """
 
-    candidates: "list[Candidate]"
-    evaluation: "Trace"
-    figures: "Float64Array"
+    candidates: list[Candidate]
+    evaluation: Trace
+    figures: Float64Array
     queries: int
     stored_bytes: list[int]
-    fitted: "list[Sequence[FittedLayer]]"
+    fitted: list[Sequence[FittedLayer]]
     rivals: tuple[str, ...] = (BASELINE,)
-    runs: "Mapping[str, list[ModelErrors]]" = field(default_factory=dict)
+    runs: Mapping[str, list[ModelErrors]] = field(default_factory=dict)
 
     @property
-    def schemes(self) -> "list[Scheme]":
+    def schemes(self) -> list[Scheme]:
         """The schemes, each under its name in the comparison."""
         return [candidate.scheme for candidate in self.candidates]
 
-    def relative(self, scheme: int) -> "Float64Array":
+    def relative(self, scheme: int) -> Float64Array:
         """Return Σ‖Δy‖²/Σ‖y‖² of every sequence, over all layers and heads."""
         sums = self.figures[scheme].sum(axis=(2, 3))
         relative: Float64Array = sums[METRICS.index("error")] / sums[METRICS.index("reference")]
         return relative
 
-    def percent_of_baseline(self, scheme: int) -> "Float64Array":
+    def percent_of_baseline(self, scheme: int) -> Float64Array:
         """Return 100·err/err_INT2 by layer and KV head, mean squares over sequences, shape (layers, num_kv_heads).
 
         NaN where the baseline makes no error.
@@ -93,7 +95,7 @@ class SchemeComparison:
         np.divide(100 * own, baseline, out=percent, where=baseline > 0)
         return percent
 
-    def layer_error(self, scheme: int) -> "Float64Array":
+    def layer_error(self, scheme: int) -> Float64Array:
         """Return mean ‖Δy‖² over queries, heads and sequences, by layer, shape (layers,)."""
         mean: Float64Array = self.figures[scheme, METRICS.index("error")].mean(axis=(0, 2)) / self.queries
         return mean
@@ -106,7 +108,7 @@ class SchemeComparison:
     def _place(self, name: str) -> int:
         return [scheme.name for scheme in self.schemes].index(name)
 
-    def per_text(self, scheme: int) -> "dict[str, Float64Array]":
+    def per_text(self, scheme: int) -> dict[str, Float64Array]:
         """Return what schemes are compared by, one value a sequence, less is better.
 
         `relative_error`, Σ‖Δy‖²/Σ‖y‖²; `divergence_nats`, the mean KL of the attention weights; with a run of the
@@ -192,7 +194,7 @@ class SchemeComparison:
         }
 
 
-def _run_json(run: "ModelErrors") -> dict[str, Any]:
+def _run_json(run: ModelErrors) -> dict[str, Any]:
     return {
         "perplexity": run.perplexity,
         "reference_perplexity": run.reference_perplexity,
@@ -204,7 +206,7 @@ def _run_json(run: "ModelErrors") -> dict[str, Any]:
     }
 
 
-def _model_summary(runs: "list[ModelErrors]") -> dict[str, float] | None:
+def _model_summary(runs: list[ModelErrors]) -> dict[str, float] | None:
     """Return means over all scored tokens of all texts; of residuals, over texts and layers."""
     if not runs:
         return None
@@ -226,11 +228,11 @@ def _model_summary(runs: "list[ModelErrors]") -> dict[str, float] | None:
 
 
 def compare_schemes(
-    candidates: "Sequence[Candidate]",
-    evaluation: "Trace",
+    candidates: Sequence[Candidate],
+    evaluation: Trace,
     processes: int,
-    progress: "Progress",
-    rivals: "Sequence[str]" = (),
+    progress: Progress,
+    rivals: Sequence[str] = (),
     overlap: float = 0.0,
 ) -> SchemeComparison:
     """Return the errors of schemes on a trace.
@@ -292,7 +294,7 @@ def compare_schemes(
     )
 
 
-def _require_sums(figures: "Float64Array", baseline: int, evaluation: "Trace") -> None:
+def _require_sums(figures: Float64Array, baseline: int, evaluation: Trace) -> None:
     """Raise `SpecError` where there is nothing that errors could be relative to."""
     sums = figures.sum(axis=(3, 4))
     for place, sequence in enumerate(evaluation.sequences):
@@ -313,13 +315,13 @@ def _require_sums(figures: "Float64Array", baseline: int, evaluation: "Trace") -
 class _LayerFigures:
     """One layer: figures (schemes, metrics, sequences, num_kv_heads), bytes by scheme, terms of a sum, the schemes."""
 
-    figures: "Float64Array"
+    figures: Float64Array
     stored: list[int]
     queries: int
-    fitted: "list[FittedLayer]"
+    fitted: list[FittedLayer]
 
 
-def _compare_layer(candidates: "Sequence[Candidate]", evaluation: "Trace", layer_idx: int) -> _LayerFigures:
+def _compare_layer(candidates: Sequence[Candidate], evaluation: Trace, layer_idx: int) -> _LayerFigures:
     """Return the figures of one layer."""
     fitted = fit_candidates(candidates, layer_idx)
     count = len(evaluation.sequences)

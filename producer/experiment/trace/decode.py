@@ -1,5 +1,7 @@
 """A model that decodes token by token with a packed cache, up to its last norm."""
 
+from __future__ import annotations
+
 import itertools
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +19,11 @@ __all__ = ["decode_hidden"]
 
 
 def decode_hidden(
-    loaded: "LoadedModel",
+    loaded: LoadedModel,
     token_ids: Any,
-    fitted: "Sequence[FittedLayer] | Mapping[int, FittedLayer]",
+    fitted: Sequence[FittedLayer] | Mapping[int, FittedLayer],
     start: tuple[int, int],
-    observe: "Callable[[int, Any], None]",
+    observe: Callable[[int, Any], None],
 ) -> Any:
     """Return what `producer.trace.model.run_hidden` returns, of a model that reads a packed cache.
 

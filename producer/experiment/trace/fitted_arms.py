@@ -1,5 +1,7 @@
 """Arms of a comparison that come from fitted files: balanced, trained, or any other transforms."""
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,13 +39,11 @@ class FittedArm:
     """
 
     sha256: str
-    layers: "Mapping[int, LayerTransforms]"
-    calibration: "tuple[SequenceInfo, ...]"
+    layers: Mapping[int, LayerTransforms]
+    calibration: tuple[SequenceInfo, ...]
 
 
-def read_arms(
-    paths: "Sequence[Path]", evaluation: "Trace", others: "Collection[str]" = ()
-) -> dict[str, FittedArm]:
+def read_arms(paths: Sequence[Path], evaluation: Trace, others: Collection[str] = ()) -> dict[str, FittedArm]:
     """Return the arms of fitted files by name.
 
     Parameters

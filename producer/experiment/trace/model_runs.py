@@ -1,5 +1,7 @@
 """Model runs over all sequences of a trace, once with the cache of every scheme of a comparison."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from producer.errors import SpecError
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["require_first_token", "require_model_of", "require_trained", "run_schemes"]
 
 
-def require_first_token(trace: "Trace", schemes: "Iterable[Scheme]", first: int) -> None:
+def require_first_token(trace: Trace, schemes: Iterable[Scheme], first: int) -> None:
     """Raise unless runs can be scored from a token on, with the cache of every scheme in use.
 
     Raises
@@ -56,7 +58,7 @@ def require_trained(perplexity: float, vocab_size: int, where: str, *, untrained
 
 
 def require_model_of(
-    trace: "Trace", path: "Path", *, device: str = "cpu", dtype: str | None = None, untrained: bool = False
+    trace: Trace, path: Path, *, device: str = "cpu", dtype: str | None = None, untrained: bool = False
 ) -> Checkpoint:
     """Return a model's checkpoint, which is that of a trace; before any long work.
 
@@ -95,16 +97,16 @@ def require_model_of(
 
 def run_schemes(  # noqa: PLR0913 - one argument an option of the command
     checkpoint: Checkpoint,
-    trace: "Trace",
-    schemes: "Mapping[str, Sequence[FittedLayer]]",
+    trace: Trace,
+    schemes: Mapping[str, Sequence[FittedLayer]],
     first: int,
     state: RunState,
-    progress: "Progress",
+    progress: Progress,
     *,
     device: str = "cpu",
     untrained: bool = False,
     decode_flush: int | None = None,
-) -> "dict[str, list[ModelErrors]]":
+) -> dict[str, list[ModelErrors]]:
     """Return what every scheme does to the model, one entry a sequence of the trace.
 
     Parameters

@@ -4,6 +4,8 @@ The error of a query head is split as in the OptR paper, equation 8: a key part,
 quantized keys changed, and a value part, from quantized values under those weights. The two add up to the whole.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,18 +42,18 @@ class HeadErrors:
         Terms of each sum.
     """
 
-    error: "Float64Array"
-    key_part: "Float64Array"
-    value_part: "Float64Array"
-    cross_part: "Float64Array"
-    reference: "Float64Array"
-    divergence: "Float64Array"
+    error: Float64Array
+    key_part: Float64Array
+    value_part: Float64Array
+    cross_part: Float64Array
+    reference: Float64Array
+    divergence: Float64Array
     queries: int
 
 
 def _log_weights(
-    q: "Float64Array", k: "Float64Array", future: "npt.NDArray[np.bool_]", scaling: float
-) -> "Float64Array":
+    q: Float64Array, k: Float64Array, future: npt.NDArray[np.bool_], scaling: float
+) -> Float64Array:
     """Return log softmax of masked scores, float64, shape (queries, tokens)."""
     scores = q @ k.T
     scores *= scaling
@@ -79,7 +81,7 @@ class OutputErrors:
         If the layer has no output weights, or there are fewer tokens than queries.
     """
 
-    def __init__(self, layer: "LayerTrace", num_queries: int = LAST_QUERIES) -> None:
+    def __init__(self, layer: LayerTrace, num_queries: int = LAST_QUERIES) -> None:
         if layer.w_o is None:
             raise SpecError(f"layer {layer.layer_idx}: there are no output weights, so no output error")
         if not 1 <= num_queries <= layer.seq_len:
@@ -100,7 +102,7 @@ class OutputErrors:
         exact = [self._project(head, self._p[head] @ self._v[head]) for head in heads]
         self._reference = [np.square(y).sum() for y in exact]
 
-    def measure(self, keys: "Float32Array", values: "Float32Array") -> HeadErrors:
+    def measure(self, keys: Float32Array, values: Float32Array) -> HeadErrors:
         """Return the errors when attention reads other keys and values (C1).
 
         Parameters
@@ -138,11 +140,11 @@ class OutputErrors:
             ]
         return HeadErrors(**dict(zip(_SUMS, sums, strict=True)), queries=layer.group * self._queries)
 
-    def _log(self, head: int, keys: "Float32Array") -> "Float64Array":
+    def _log(self, head: int, keys: Float32Array) -> Float64Array:
         """Return the log weights of the queries of a KV head."""
         return _log_weights(self._q[head], keys[head].astype(np.float64), self._future, self._layer.scaling)
 
-    def _project(self, head: int, outputs: "Float64Array") -> "Float64Array":
+    def _project(self, head: int, outputs: Float64Array) -> Float64Array:
         """Return head outputs (group·queries, head_dim) after W_O of their query heads."""
         shape = (self._layer.group, self._queries, outputs.shape[-1])
         projected: Float64Array = outputs.reshape(shape) @ self._w_o[head]
@@ -150,8 +152,8 @@ class OutputErrors:
 
 
 def last_outputs(
-    layer: "LayerTrace", dtype: "type[np.floating[Any]]", num_queries: int = LAST_QUERIES
-) -> "npt.NDArray[np.floating[Any]]":
+    layer: LayerTrace, dtype: type[np.floating[Any]], num_queries: int = LAST_QUERIES
+) -> npt.NDArray[np.floating[Any]]:
     """Return the projected outputs of the last queries, head by head, shape (num_heads, num_queries, hidden_size).
 
     Parameters

@@ -6,6 +6,8 @@ token depends on earlier tokens only. A prefill that attends to its own unquanti
 reads the cache, so its perplexity holds no quantization error, and none is offered here.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,7 +56,7 @@ class ModelErrors:
     reference_perplexity: float
     divergence: float
     top1_agreement: float
-    residual: "Float64Array"
+    residual: Float64Array
     first: int
     tokens: int
 
@@ -144,7 +146,7 @@ class ModelReference:
     vocabulary), and the residual stream after each layer.
     """
 
-    def __init__(self, loaded: LoadedModel, token_ids: "npt.NDArray[np.int32]", first: int = 512) -> None:
+    def __init__(self, loaded: LoadedModel, token_ids: npt.NDArray[np.int32], first: int = 512) -> None:
         self._loaded, self._ids, self._first = loaded, token_ids, first
         if not 1 <= first < token_ids.size:
             raise SpecError(f"first scored token {first} is not allowed: 1 … {token_ids.size - 1}")
@@ -167,8 +169,8 @@ class ModelReference:
 
     def errors(
         self,
-        fitted: "Sequence[FittedLayer] | Mapping[int, FittedLayer]",
-        passed: "Callable[[int], None] | None" = None,
+        fitted: Sequence[FittedLayer] | Mapping[int, FittedLayer],
+        passed: Callable[[int], None] | None = None,
         *,
         flush: int = 1,
         is_decoded: bool = False,
@@ -199,7 +201,7 @@ class ModelReference:
             )
         residual = np.zeros(len(self._layers))
 
-        def compare(layer_idx: int, states: "Float32Array") -> None:
+        def compare(layer_idx: int, states: Float32Array) -> None:
             difference = np.square(states - self._layers[layer_idx], dtype=np.float64).sum()
             residual[layer_idx] = difference / self._norms[layer_idx]
             if passed is not None:
@@ -226,7 +228,7 @@ class ModelReference:
             tokens=self._ids.size,
         )
 
-    def _predictions(self, final: Any) -> "Iterator[tuple[slice, Float32Array]]":
+    def _predictions(self, final: Any) -> Iterator[tuple[slice, Float32Array]]:
         """Give log probabilities of the scored tokens, some positions at a time, with their place."""
         count = self._ids.size - self._first
         for start in range(0, count, _POSITIONS):
@@ -237,7 +239,7 @@ class ModelReference:
             )
             yield place, _log_softmax(logits)
 
-    def _of_targets(self, log_q: "Float32Array", place: slice = slice(None)) -> "Float64Array":
+    def _of_targets(self, log_q: Float32Array, place: slice = slice(None)) -> Float64Array:
         """Return the log probabilities of the tokens that came."""
         targets = self._ids[self._first :][place].astype(np.int64)
         taken = np.take_along_axis(log_q, targets[:, None], axis=1)[:, 0]
@@ -261,7 +263,7 @@ def _attention_of(fitted: Any, flush: int) -> Any:
     return attend
 
 
-def _log_softmax(logits: "Float32Array") -> "Float32Array":
+def _log_softmax(logits: Float32Array) -> Float32Array:
     """Return log softmax along the last axis; the logits are used up."""
     logits -= logits.max(axis=1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)

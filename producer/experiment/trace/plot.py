@@ -1,5 +1,7 @@
 """Pictures of a comparison, from its JSON: error by layer and head, residual stream, the model's loss, the frontier."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +26,7 @@ _COLUMNS = 10
 _APART = 0.022
 
 
-def _figures(scheme: dict[str, Any], metric: str) -> "Float64Array":
+def _figures(scheme: dict[str, Any], metric: str) -> Float64Array:
     """Return the figures of a metric, float64, shape (sequences, layers, num_kv_heads)."""
     return np.asarray(scheme["figures"][metric], dtype=np.float64)
 
@@ -34,12 +36,12 @@ def _baseline(content: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def plot_comparison(content: dict[str, Any], path: "Path") -> None:
+def plot_comparison(content: dict[str, Any], path: Path) -> None:
     """Draw error by layer and head to a file: `draw_picture` of the picture `error`."""
     draw_picture(content, "error", path)
 
 
-def draw_picture(content: dict[str, Any], picture: str, path: "Path") -> None:
+def draw_picture(content: dict[str, Any], picture: str, path: Path) -> None:
     """Draw one picture of a comparison to a file, written to a temporary name and renamed.
 
     Parameters
@@ -104,7 +106,7 @@ def _error(content: dict[str, Any]) -> Any:
     lines, maps = np.asarray(figure.subfigures(1, 2, width_ratios=(5, width - 5))).tolist()
     axes = lines.subplots()
 
-    def by_layer(scheme: dict[str, Any]) -> "Float64Array":
+    def by_layer(scheme: dict[str, Any]) -> Float64Array:
         mean: Float64Array = _figures(scheme, "error").mean(axis=(0, 2)) / content["queries_per_sum"]
         return mean
 
@@ -117,7 +119,7 @@ def _error(content: dict[str, Any]) -> Any:
 
 
 def _draw_lines(
-    axes: Any, schemes: "Sequence[dict[str, Any]]", by_layer: "Callable[[dict[str, Any]], Float64Array]"
+    axes: Any, schemes: Sequence[dict[str, Any]], by_layer: Callable[[dict[str, Any]], Float64Array]
 ) -> None:
     """Draw a value of every scheme by layer; what is 0 has no place on a logarithmic axis and is left out."""
     axes.set_prop_cycle(color=_colours(len(schemes)))
@@ -138,7 +140,7 @@ def _draw_lines(
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 
-def _draw_maps(figure: Any, baseline: "Float64Array", others: "list[dict[str, Any]]") -> None:
+def _draw_maps(figure: Any, baseline: Float64Array, others: list[dict[str, Any]]) -> None:
     """Draw the heat maps, one a scheme, with one colour bar."""
     from matplotlib.colors import LogNorm  # noqa: PLC0415
 
@@ -176,7 +178,7 @@ def _residual(content: dict[str, Any]) -> Any:
     axes = figure.subplots()
     schemes = [scheme for scheme in content["schemes"] if scheme["runs"]]
 
-    def by_layer(scheme: dict[str, Any]) -> "Float64Array":
+    def by_layer(scheme: dict[str, Any]) -> Float64Array:
         mean: Float64Array = np.mean([run["residual_by_layer"] for run in scheme["runs"]], axis=0)
         return mean
 
@@ -231,7 +233,7 @@ def _model(content: dict[str, Any]) -> Any:
     return figure
 
 
-def frontier_of(points: "Sequence[tuple[float, float]]") -> list[int]:
+def frontier_of(points: Sequence[tuple[float, float]]) -> list[int]:
     """Return the places of the points that no other beats: as few bits and less error, or fewer and as little.
 
     Parameters
@@ -309,7 +311,7 @@ def _draw_frontier(axes: Any, names: list[str], bits: list[float], errors: list[
 
 
 #: Pictures by name, with what draws them and whether they need runs of the model.
-PICTURES: "dict[str, tuple[Callable[[dict[str, Any]], Any], bool]]" = {
+PICTURES: dict[str, tuple[Callable[[dict[str, Any]], Any], bool]] = {
     "error": (_error, False),
     "residual": (_residual, True),
     "model": (_model, True),

@@ -5,6 +5,8 @@ weights, configuration, tokenizer, dtype, versions and device, the token ids, th
 and the fingerprints of the quantizers.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
@@ -35,7 +37,7 @@ _EARLIER = "kvint2eval-model-run-v1"
 
 
 def key_of_run(
-    model: "ModelInfo", device: str, token_ids_sha256: str, first: int, layers: "Sequence[FittedLayer]"
+    model: ModelInfo, device: str, token_ids_sha256: str, first: int, layers: Sequence[FittedLayer]
 ) -> str:
     """Return the digest by which a run is found again; the name of the model's file or folder is no part of it."""
     scheme = layers[0].scheme
@@ -61,7 +63,7 @@ class RunState:
         If the file cannot be read.
     """
 
-    def __init__(self, path: "Path | None") -> None:
+    def __init__(self, path: Path | None) -> None:
         self._path = path
         self._runs: dict[str, ModelErrors] = {}
         if path is None or not path.exists():

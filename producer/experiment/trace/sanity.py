@@ -1,5 +1,7 @@
 """Sanity of a comparison: what its figures cannot discriminate."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 from producer.errors import FileFormatError
@@ -47,7 +49,7 @@ def non_discriminating(content: dict[str, Any]) -> list[str]:
     return [message for message in found if message is not None]
 
 
-def _errors(errors: "Sequence[float]") -> str | None:
+def _errors(errors: Sequence[float]) -> str | None:
     if min(errors) >= _ZEROS:
         return f"error discriminates nothing: no scheme is better than an output of zeros (least: {min(errors):.3g})"
     if max(errors) <= _EXACT:

@@ -1,5 +1,7 @@
 """Inputs of an OptR run: checked, cut into chunks of layers, and described for its state."""
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,24 +60,24 @@ class Inputs:
     held_out_places : tuple of int
     """
 
-    scheme: "Scheme"
-    training: "Trace"
+    scheme: Scheme
+    training: Trace
     training_places: tuple[int, ...]
-    held_out: "Trace | None"
+    held_out: Trace | None
     held_out_places: tuple[int, ...]
 
     @property
-    def sides(self) -> "list[tuple[Trace, tuple[int, ...]]]":
+    def sides(self) -> list[tuple[Trace, tuple[int, ...]]]:
         """The training trace and the held-out one, where there is one, with the places of their sequences."""
         held_out = [] if self.held_out is None else [(self.held_out, self.held_out_places)]
         return [(self.training, self.training_places), *held_out]
 
 
 def read_inputs(
-    start: "Mapping[int, LayerTransforms]",
-    scheme: "Scheme",
-    traces: "tuple[Trace, Trace | None]",
-    options: "OptrOptions",
+    start: Mapping[int, LayerTransforms],
+    scheme: Scheme,
+    traces: tuple[Trace, Trace | None],
+    options: OptrOptions,
 ) -> tuple[Inputs, tuple[str, ...]]:
     """Return the inputs of a run, and a note for every sequence that is left out.
 
@@ -115,9 +117,7 @@ def read_inputs(
     return inputs, tuple(notes)
 
 
-def _require_transform(
-    transform: "DenseTransform", where: str, model: "ModelInfo", options: "OptrOptions"
-) -> None:
+def _require_transform(transform: DenseTransform, where: str, model: ModelInfo, options: OptrOptions) -> None:
     if transform.head_dim != model.head_dim:
         raise SpecError(f"{where}: head_dim {transform.head_dim} is not allowed: {model.head_dim}")
     if transform.is_per_head and len(transform.matrices) != model.num_kv_heads:
@@ -130,7 +130,7 @@ def _require_transform(
         )
 
 
-def _require_other_tokens(training: "Trace", held_out: "Trace") -> None:
+def _require_other_tokens(training: Trace, held_out: Trace) -> None:
     """Raise unless two traces are of one model, and of different tokens."""
     require_same_model(training.model, held_out.model, f"held-out trace {held_out.folder}")
     for one in training.sequences:
@@ -141,7 +141,7 @@ def _require_other_tokens(training: "Trace", held_out: "Trace") -> None:
                 )
 
 
-def _share_tokens(one: "SequenceInfo", other: "SequenceInfo") -> bool:
+def _share_tokens(one: SequenceInfo, other: SequenceInfo) -> bool:
     """Return whether two sequences are cut from the same place of a text, or are the same."""
     return one.token_ids_sha256 == other.token_ids_sha256 or (
         one.text_sha256 == other.text_sha256
@@ -150,9 +150,7 @@ def _share_tokens(one: "SequenceInfo", other: "SequenceInfo") -> bool:
     )
 
 
-def _long_enough(
-    trace: "Trace", scheme: "Scheme", options: "OptrOptions", notes: list[str]
-) -> tuple[int, ...]:
+def _long_enough(trace: Trace, scheme: Scheme, options: OptrOptions, notes: list[str]) -> tuple[int, ...]:
     """Return the places of the sequences with enough tokens; a note for every other."""
     least = max(scheme.sink + scheme.recent + options.least_quantized, options.queries)
     places = []
@@ -169,7 +167,7 @@ def _long_enough(
 
 
 def plan_chunks(
-    start: "Mapping[int, LayerTransforms]", inputs: Inputs, options: "OptrOptions"
+    start: Mapping[int, LayerTransforms], inputs: Inputs, options: OptrOptions
 ) -> list[list[int]]:
     """Return the layers in groups that fit in the size of a chunk; a group has at least one."""
     model = inputs.training.model
@@ -182,7 +180,7 @@ def plan_chunks(
     return [layers[first : first + size] for first in range(0, len(layers), size)]
 
 
-def by_head(transforms: "Sequence[DenseTransform]", heads: int) -> "tuple[NDArray[Any], NDArray[Any]]":
+def by_head(transforms: Sequence[DenseTransform], heads: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return matrices and inverses of layers with one entry a head, float32, shape (layers·heads, d, d)."""
     shape = (heads, transforms[0].head_dim, transforms[0].head_dim)
     matrices, inverses = (
@@ -192,7 +190,7 @@ def by_head(transforms: "Sequence[DenseTransform]", heads: int) -> "tuple[NDArra
     return matrices, inverses
 
 
-def side_quantizer(side: str, start: "Mapping[int, LayerTransforms]", inputs: Inputs) -> TorchQuantizer:
+def side_quantizer(side: str, start: Mapping[int, LayerTransforms], inputs: Inputs) -> TorchQuantizer:
     """Return the dialect of keys or values, with the clips of all heads of some layers.
 
     Raises
@@ -216,8 +214,8 @@ def side_quantizer(side: str, start: "Mapping[int, LayerTransforms]", inputs: In
 
 
 def prepare_sides(
-    start: "Mapping[int, LayerTransforms]", inputs: Inputs, options: "OptrOptions"
-) -> "tuple[list[SequenceData], list[SequenceData]]":
+    start: Mapping[int, LayerTransforms], inputs: Inputs, options: OptrOptions
+) -> tuple[list[SequenceData], list[SequenceData]]:
     """Return the training and the held-out sequences of some layers."""
     means = [rotations.key_mean for rotations in start.values()]
     found = [
@@ -236,9 +234,7 @@ def prepare_sides(
     return found[0], found[1] if len(found) > 1 else []
 
 
-def first_corrections(
-    shape: tuple[int, ...], layers: "Sequence[int]", side: str, seed: int
-) -> "Float64Array":
+def first_corrections(shape: tuple[int, ...], layers: Sequence[int], side: str, seed: int) -> Float64Array:
     """Return where corrections begin, (heads, d, d): 0, or with a seed normal draws, each layer its own."""
     if seed == 0:
         return np.zeros(shape)
@@ -248,10 +244,10 @@ def first_corrections(
 
 
 def describe(
-    start: "Mapping[int, LayerTransforms]",
+    start: Mapping[int, LayerTransforms],
     inputs: Inputs,
-    options: "OptrOptions",
-    sequences: "Sequence[SequenceData]",
+    options: OptrOptions,
+    sequences: Sequence[SequenceData],
 ) -> dict[str, Any]:
     """Return what makes a chunk the same chunk of the same run, as JSON values."""
     digest = hashlib.sha256()

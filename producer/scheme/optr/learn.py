@@ -1,5 +1,7 @@
 """OptR, algorithm 1: a correction of the key rotation, then of the value rotation, of every KV head."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,6 @@ from producer.scheme.optr.stage import Objectives, StageState, run_stage
 from producer.scheme.optr.state import prepare_folder, read_state, write_state
 from producer.scheme.optr.torch_loader import require_device
 from producer.transform.dense import DenseRotation, InvertibleTransform
-from producer.transform.transform_file import LayerTransforms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from producer.system.progress import Progress
     from producer.trace.files import Trace
     from producer.transform.dense import DenseTransform
+    from producer.transform.transform_file import LayerTransforms
 
     _Losses = tuple[Float64Array, Float64Array, NDArray[np.int64]]
 
@@ -61,9 +63,9 @@ class StageLosses:
     """
 
     checkpoints: tuple[int, ...]
-    training: "Float64Array"
-    held_out: "Float64Array"
-    chosen: "NDArray[np.int64]"
+    training: Float64Array
+    held_out: Float64Array
+    chosen: NDArray[np.int64]
 
     def to_json(self) -> dict[str, Any]:
         """Return the losses as JSON values; a loss that is no number is null."""
@@ -95,7 +97,7 @@ class OptrResult:
     notes: tuple[str, ...]
 
 
-def _jsonable(values: "Float64Array") -> list[Any]:
+def _jsonable(values: Float64Array) -> list[Any]:
     """Return numbers as nested lists, None in the place of NaN and infinity."""
     objects = values.astype(object)
     objects[~np.isfinite(values)] = None
@@ -104,13 +106,13 @@ def _jsonable(values: "Float64Array") -> list[Any]:
 
 
 def learn_optr(
-    start: "Mapping[int, LayerTransforms]",
-    scheme: "Scheme",
-    training: "Trace",
-    held_out: "Trace | None",
-    options: "OptrOptions",
-    progress: "Progress",
-    state: "Path | None" = None,
+    start: Mapping[int, LayerTransforms],
+    scheme: Scheme,
+    training: Trace,
+    held_out: Trace | None,
+    options: OptrOptions,
+    progress: Progress,
+    state: Path | None = None,
 ) -> OptrResult:
     """Return corrected transforms of all layers of `start`.
 
@@ -175,15 +177,15 @@ class _Chunk:
 
     index: int
     chunks: int
-    start: "dict[int, LayerTransforms]"
-    options: "OptrOptions"
-    progress: "Progress"
+    start: dict[int, LayerTransforms]
+    options: OptrOptions
+    progress: Progress
 
     def head(self, place: int, heads: int) -> str:
         """Return the name of a head by its place among all of the chunk."""
         return f"layer {list(self.start)[place // heads]}, KV head {place % heads}"
 
-    def report(self, side: str, step: int, losses: "tuple[Tensor, Tensor]") -> None:
+    def report(self, side: str, step: int, losses: tuple[Tensor, Tensor]) -> None:
         """Tell how far a stage is."""
         layers, steps = list(self.start), self.options.steps + 1
         done = (2 * self.index + SIDES.index(side)) * steps + step + 1
@@ -193,7 +195,7 @@ class _Chunk:
         self.progress(done, 2 * self.chunks * steps, what)
 
 
-def _learn_chunk(chunk: _Chunk, inputs: "Inputs", path: "Path | None") -> "dict[str, StageState]":
+def _learn_chunk(chunk: _Chunk, inputs: Inputs, path: Path | None) -> dict[str, StageState]:
     """Return the states of both stages of some layers, at their ends."""
     start, options = chunk.start, chunk.options
     both = prepare_sides(start, inputs, options)
@@ -235,13 +237,13 @@ def _run_side(
     side: str,
     chunk: _Chunk,
     state: StageState,
-    objectives: "Sequence[KeyObjective] | Sequence[ValueObjective]",
-    save: "Callable[[], None]",
+    objectives: Sequence[KeyObjective] | Sequence[ValueObjective],
+    save: Callable[[], None],
 ) -> None:
     """Run a stage, with a check of its first losses."""
     heads = len(state.matrix) // len(chunk.start)
 
-    def report(step: int, loss: "Tensor", held_out: "Tensor") -> None:
+    def report(step: int, loss: Tensor, held_out: Tensor) -> None:
         if step == 0 and not bool(loss.isfinite().all()):
             place = int((~loss.isfinite()).nonzero()[0])
             raise NonFiniteError(
@@ -254,7 +256,7 @@ def _run_side(
     run_stage(state, Objectives(training, chooses), chunk.options, save, report)
 
 
-def _transforms(chunk: _Chunk, states: "Mapping[str, StageState]") -> dict[int, LayerTransforms]:
+def _transforms(chunk: _Chunk, states: Mapping[str, StageState]) -> dict[int, LayerTransforms]:
     """Return the chosen matrices as transforms by layer."""
     found = {}
     heads = len(states["key"].matrix) // len(chunk.start)
@@ -277,8 +279,8 @@ def _transforms(chunk: _Chunk, states: "Mapping[str, StageState]") -> dict[int, 
 
 
 def _transform(
-    base: "DenseTransform", matrices: "NDArray[Any]", inverses: "NDArray[Any]", options: "OptrOptions"
-) -> "DenseTransform":
+    base: DenseTransform, matrices: NDArray[Any], inverses: NDArray[Any], options: OptrOptions
+) -> DenseTransform:
     if options.transform == "orthogonal":
         return DenseRotation(kind="optr", matrices=matrices, composition=f"{base.kind} exp(A - A^T)")
     return InvertibleTransform(
@@ -286,12 +288,12 @@ def _transform(
     )
 
 
-def _losses_of(state: StageState) -> "_Losses":
+def _losses_of(state: StageState) -> _Losses:
     """Return the losses of a stage of one chunk, and the chosen steps."""
     return state.training.cpu().numpy(), state.held_out.cpu().numpy(), state.chosen.cpu().numpy()
 
 
-def _losses(chunks: "list[_Losses]", heads: int, options: "OptrOptions") -> StageLosses:
+def _losses(chunks: list[_Losses], heads: int, options: OptrOptions) -> StageLosses:
     """Return the losses of a stage of all chunks."""
     training, held_out, chosen = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
     return StageLosses(

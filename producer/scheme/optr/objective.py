@@ -5,6 +5,8 @@ are read a few times and none is kept. The transforms themselves are differentia
 (`producer.scheme.optr.parameters`).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,18 +35,18 @@ class Gradients:
         By M and by M⁻¹, as if they were independent.
     """
 
-    matrix: "Tensor"
-    inverse: "Tensor"
+    matrix: Tensor
+    inverse: Tensor
 
 
-def _blocks(sequence: "SequenceData") -> list[slice]:
+def _blocks(sequence: SequenceData) -> list[slice]:
     """Return the heads of a sequence in blocks."""
     heads, rows, tokens = sequence.weights.shape
     size = heads if sequence.weights.is_cuda else max(1, _BLOCK_BYTES // max(1, 4 * rows * tokens))
     return [slice(first, min(first + size, heads)) for first in range(0, heads, size)]
 
 
-def _weighed(error: "Tensor", metric: "Tensor") -> "Tensor":
+def _weighed(error: Tensor, metric: Tensor) -> Tensor:
     """Return e G for rows of several query heads, shape (H, N, d)."""
     heads, group = metric.shape[:2]
     return (error.reshape(heads, group, -1, error.shape[-1]) @ metric).reshape(error.shape)
@@ -66,15 +68,15 @@ class KeyObjective:
         Whether the error term is the mean square of K̃ - K over all tokens of the caches (table 4, first row).
     """
 
-    sequences: "Sequence[SequenceData]"
-    quantizer: "TorchQuantizer"
-    metric: "Tensor"
+    sequences: Sequence[SequenceData]
+    quantizer: TorchQuantizer
+    metric: Tensor
     key_weight: float
     is_cache: bool
 
     def losses(
-        self, matrix: "Tensor", inverse: "Tensor", *, is_learning: bool
-    ) -> "tuple[Tensor, Gradients | None]":
+        self, matrix: Tensor, inverse: Tensor, *, is_learning: bool
+    ) -> tuple[Tensor, Gradients | None]:
         """Return the loss of every head, float64, shape (H,), and its gradients when learning."""
         torch = load_torch()
         rows = sum(sequence.q.shape[1] for sequence in self.sequences)
@@ -108,7 +110,7 @@ class KeyObjective:
                 by_matrix.baddbmm_(sequence.k.mT, by_values.mul_(mask))
         return total, Gradients(by_matrix, by_inverse) if is_learning else None
 
-    def attention(self, matrix: "Tensor", inverse: "Tensor") -> "list[Tensor]":
+    def attention(self, matrix: Tensor, inverse: Tensor) -> list[Tensor]:
         """Return p^K of the quantized tokens of every sequence, shape (H, N, M) each (equation 12)."""
         torch = load_torch()
         found = []
@@ -134,13 +136,13 @@ class KeyObjective:
 class _Block:
     """Some heads of a sequence, and the weight of their error term."""
 
-    sequence: "SequenceData"
+    sequence: SequenceData
     heads: slice
-    metrics: "Tensor"
+    metrics: Tensor
     key_weight: float
 
 
-def _scores(sequence: "SequenceData", heads: slice, queries: "Tensor", values: "Tensor") -> "Tensor":
+def _scores(sequence: SequenceData, heads: slice, queries: Tensor, values: Tensor) -> Tensor:
     """Return log p^K of the quantized tokens, but for the normalizer that all tokens share."""
     torch = load_torch()
     shift = sequence.log_total[heads, :, None]
@@ -148,7 +150,7 @@ def _scores(sequence: "SequenceData", heads: slice, queries: "Tensor", values: "
     return x if sequence.hidden is None else x.add_(sequence.hidden)
 
 
-def _exponentials(block: _Block, x: "Tensor") -> "tuple[Tensor, Tensor, Tensor]":
+def _exponentials(block: _Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return exp(x - m) in the place of x, Z·exp(-m) and m, for Z = Σ p over the windows + Σ exp(x).
 
     m, shape (N,) a head, is the row's largest x where that is above 0, the bound of exact weights' logarithms.
@@ -160,8 +162,8 @@ def _exponentials(block: _Block, x: "Tensor") -> "tuple[Tensor, Tensor, Tensor]"
 
 
 def _attention(
-    block: _Block, queries: "Tensor", values: "Tensor", *, is_learning: bool
-) -> "tuple[Tensor, tuple[Tensor, Tensor] | None]":
+    block: _Block, queries: Tensor, values: Tensor, *, is_learning: bool
+) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
     """Return the loss of some heads, summed over rows, float64, and its gradients by queries and values.
 
     With x = log p^K + log Z: KL = log Z + Σ p log p - Σ p x over the quantized tokens, and with g = 2 λ_K (o^K - o) G,
@@ -211,15 +213,15 @@ class ValueObjective:
         Whether the loss is the mean square of Ṽ - V over all tokens of the caches, which no attention weighs.
     """
 
-    sequences: "Sequence[SequenceData]"
-    attention: "Sequence[Tensor]"
-    quantizer: "TorchQuantizer"
-    metric: "Tensor"
+    sequences: Sequence[SequenceData]
+    attention: Sequence[Tensor]
+    quantizer: TorchQuantizer
+    metric: Tensor
     is_cache: bool
 
     def losses(
-        self, matrix: "Tensor", inverse: "Tensor", *, is_learning: bool
-    ) -> "tuple[Tensor, Gradients | None]":
+        self, matrix: Tensor, inverse: Tensor, *, is_learning: bool
+    ) -> tuple[Tensor, Gradients | None]:
         """Return the loss of every head, float64, shape (H,), and its gradients when learning."""
         torch = load_torch()
         rows = sum(sequence.q.shape[1] for sequence in self.sequences)
@@ -241,6 +243,6 @@ class ValueObjective:
         return total, Gradients(by_matrix, by_inverse) if is_learning else None
 
 
-def _cache_size(sequences: "Sequence[SequenceData]") -> int:
+def _cache_size(sequences: Sequence[SequenceData]) -> int:
     """Return the numbers of a head's caches, windows included."""
     return sum(sequence.tokens * sequence.k.shape[-1] for sequence in sequences)

@@ -1,5 +1,7 @@
 """Options of OptR, and the paper's recipe by its name."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

@@ -1,5 +1,7 @@
 """The learned corrections: M₀ times the exponential of the parameters that Adam updates."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +17,7 @@ _DEGREE, _REACH = 12, 0.5
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8
 
 
-def exponential(s: "Tensor") -> "Tensor":
+def exponential(s: Tensor) -> Tensor:
     """Return exp(S) of matrices of shape (…, d, d), float64; torch can differentiate it.
 
     Notes
@@ -44,8 +46,8 @@ def exponential(s: "Tensor") -> "Tensor":
 
 
 def transforms(
-    start: "Tensor", start_inverse: "Tensor", correction: "Tensor", kind: Literal["orthogonal", "general"]
-) -> "tuple[Tensor, Tensor]":
+    start: Tensor, start_inverse: Tensor, correction: Tensor, kind: Literal["orthogonal", "general"]
+) -> tuple[Tensor, Tensor]:
     """Return the corrected matrices M and their inverses, float32; torch can differentiate them.
 
     Parameters
@@ -77,12 +79,12 @@ class Adam:
         Steps so far.
     """
 
-    values: "Tensor"
-    mean: "Tensor"
-    square: "Tensor"
+    values: Tensor
+    mean: Tensor
+    square: Tensor
     taken: int = 0
 
-    def step(self, gradient: "Tensor", learning_rate: float) -> None:
+    def step(self, gradient: Tensor, learning_rate: float) -> None:
         """Move the values by one step."""
         self.taken += 1
         self.mean.lerp_(gradient, 1 - _BETA_1)

@@ -4,6 +4,8 @@ Heads of all layers of a chunk are stacked: H KV heads, N rows (query heads of t
 quantized tokens. Tokens of the windows are exact, so that they enter by three constants a row and no step reads them.
 """
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,16 +60,16 @@ class SequenceData:
         Of the arrays that went in.
     """
 
-    q: "Tensor"
-    k: "Tensor"
-    v: "Tensor"
-    weights: "Tensor"
-    log_total: "Tensor"
-    window_weight: "Tensor"
-    window_readout: "Tensor"
-    readout: "Tensor"
-    entropy: "Tensor"
-    hidden: "Tensor | None"
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    weights: Tensor
+    log_total: Tensor
+    window_weight: Tensor
+    window_readout: Tensor
+    readout: Tensor
+    entropy: Tensor
+    hidden: Tensor | None
     tokens: int
     sha256: str
 
@@ -86,9 +88,9 @@ _STACKED = (
 
 
 def prepare_sequence(
-    layers: "Iterable[LayerTrace]",
-    means: "Sequence[Float32Array | None]",
-    scheme: "Scheme",
+    layers: Iterable[LayerTrace],
+    means: Sequence[Float32Array | None],
+    scheme: Scheme,
     queries: int,
     device: str,
 ) -> SequenceData:
@@ -133,8 +135,8 @@ def prepare_sequence(
 
 
 def _constants(
-    layer: "LayerTrace", q: "Float32Array", k: "Float32Array", middle: slice, device: str
-) -> "tuple[dict[str, Tensor], Tensor]":
+    layer: LayerTrace, q: Float32Array, k: Float32Array, middle: slice, device: str
+) -> tuple[dict[str, Tensor], Tensor]:
     """Return the constants of one layer, and what hides future tokens among the quantized ones."""
     torch = load_torch()
     wide_q, wide_k, wide_v = (
@@ -167,7 +169,7 @@ def _constants(
     return narrow, hidden[:, middle].to(torch.float32)
 
 
-def prepare_metric(layers: "Iterable[LayerTrace]", objective: "Objective", device: str) -> "Tensor":
+def prepare_metric(layers: Iterable[LayerTrace], objective: Objective, device: str) -> Tensor:
     """Return G of every query head, so that the error e of a readout costs e G eᵀ, float32, shape (H, group, d, d).
 
     Notes

@@ -4,6 +4,8 @@ Forward values are those of `producer.quantize` bit for bit (the sign of a 0 apa
 same order. What is clipped has no gradient, all else the gradient 1.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -55,7 +57,7 @@ class TorchQuantizer:
                 low = "0 (off)" if self.dialect == "oscar-prefill" else "above 0"
                 raise SpecError(f"{self.dialect}: clip ratio {clip!r} is not allowed: {low} … 1")
 
-    def apply(self, z: "Tensor") -> "tuple[Tensor, Tensor]":
+    def apply(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the values that a cache reads for z, and where z is not clipped.
 
         Parameters
@@ -78,7 +80,7 @@ class TorchQuantizer:
         values, mask = steps(z)
         return values.reshape(z.shape), mask.reshape(z.shape)
 
-    def _oscar(self, z: "Tensor") -> "tuple[Tensor, Tensor]":
+    def _oscar(self, z: Tensor) -> tuple[Tensor, Tensor]:
         torch = load_torch()
         magnitude = z.abs()
         tau = self._thresholds(magnitude)
@@ -87,7 +89,7 @@ class TorchQuantizer:
         values = _coded(groups, low, groups.amax(dim=-1, keepdim=True) - low)
         return values, magnitude <= tau
 
-    def _midpoint(self, z: "Tensor") -> "tuple[Tensor, Tensor]":
+    def _midpoint(self, z: Tensor) -> tuple[Tensor, Tensor]:
         torch = load_torch()
         groups = self._groups(z)
         clips = torch.tensor(self.clips, dtype=z.dtype, device=z.device)[:, None, None, None]
@@ -100,7 +102,7 @@ class TorchQuantizer:
         reach = torch.where(clips == 1, torch.full_like(half, math.inf), half)
         return values, (groups - middle).abs() <= reach
 
-    def _groups(self, z: "Tensor") -> "Tensor":
+    def _groups(self, z: Tensor) -> Tensor:
         """Return z with its channels in groups."""
         if z.shape[-1] % self.group_size:
             raise SpecError(
@@ -108,7 +110,7 @@ class TorchQuantizer:
             )
         return z.reshape(*z.shape[:-1], -1, self.group_size)
 
-    def _thresholds(self, magnitude: "Tensor") -> "Tensor":
+    def _thresholds(self, magnitude: Tensor) -> Tensor:
         """Return the clip threshold of every row, infinity where the clip is off, shape (heads, tokens, 1)."""
         torch = load_torch()
         channels = magnitude.shape[-1]
@@ -122,7 +124,7 @@ class TorchQuantizer:
         return tau
 
 
-def _order_statistic(magnitude: "Tensor", place: int) -> "Tensor":
+def _order_statistic(magnitude: Tensor, place: int) -> Tensor:
     """Return element `place` of every row in ascending order, shape (…, 1)."""
     torch = load_torch()
     if magnitude.device.type == "cpu":
@@ -132,7 +134,7 @@ def _order_statistic(magnitude: "Tensor", place: int) -> "Tensor":
     return magnitude.kthvalue(place + 1, dim=-1, keepdim=True).values
 
 
-def _coded(groups: "Tensor", low: "Tensor", span: "Tensor") -> "Tensor":
+def _coded(groups: Tensor, low: Tensor, span: Tensor) -> Tensor:
     """Return (code - zero)·scale with half-up codes held to 0 … 3."""
     torch = load_torch()
     # A tensor on the device: division by a number is a multiplication by its reciprocal on a GPU.

@@ -1,5 +1,7 @@
 """Refinement of a fitted scheme by OptR, and the check that the paper's recipe is used as published."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,7 @@ PAPER_SCHEME = {
 }
 
 
-def require_papers_scheme(scheme: "Scheme") -> None:
+def require_papers_scheme(scheme: Scheme) -> None:
     """Raise `SpecError` unless a scheme is one that the paper's recipe was published with."""
     wrong = [
         f"{name} {getattr(scheme, name)!r}, not {value!r}"
@@ -50,11 +52,11 @@ def require_papers_scheme(scheme: "Scheme") -> None:
 
 def refine(
     fitted: Fitted,
-    traces: "tuple[Trace, Trace | None]",
-    options: "OptrOptions",
-    progress: "Progress",
-    state: "Path | None" = None,
-) -> "tuple[Fitted, OptrResult]":
+    traces: tuple[Trace, Trace | None],
+    options: OptrOptions,
+    progress: Progress,
+    state: Path | None = None,
+) -> tuple[Fitted, OptrResult]:
     """Return a fitted scheme with learned corrections, and what was learned.
 
     Parameters

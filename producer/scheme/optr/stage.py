@@ -1,5 +1,7 @@
 """One stage of OptR: Adam on the corrections of a chunk's heads, held-out losses, and the choice by head."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,8 +24,8 @@ class _Objective(Protocol):
     """A loss by head."""
 
     def losses(
-        self, matrix: "Tensor", inverse: "Tensor", *, is_learning: bool
-    ) -> "tuple[Tensor, Gradients | None]":
+        self, matrix: Tensor, inverse: Tensor, *, is_learning: bool
+    ) -> tuple[Tensor, Gradients | None]:
         """Return the loss of every head, and its gradients when learning."""
         ...
 
@@ -55,19 +57,19 @@ class StageState:
         NaN where it is not known yet.
     """
 
-    start: "Tensor"
-    start_inverse: "Tensor"
+    start: Tensor
+    start_inverse: Tensor
     adam: Adam
-    matrix: "Tensor"
-    inverse: "Tensor"
-    chosen: "Tensor"
-    training: "Tensor"
-    held_out: "Tensor"
+    matrix: Tensor
+    inverse: Tensor
+    chosen: Tensor
+    training: Tensor
+    held_out: Tensor
 
     @classmethod
     def at_start(
-        cls, matrices: "NDArray[Any]", inverses: "NDArray[Any]", first: "NDArray[Any]", options: "OptrOptions"
-    ) -> "StageState":
+        cls, matrices: NDArray[Any], inverses: NDArray[Any], first: NDArray[Any], options: OptrOptions
+    ) -> StageState:
         """Return the state before the first step, of the start's matrices, float32, and the first corrections."""
         torch = load_torch()
         matrix, inverse = (torch.from_numpy(x.copy()).to(options.device) for x in (matrices, inverses))
@@ -86,7 +88,7 @@ class StageState:
             held_out=torch.full((heads, len(options.checkpoints)), torch.nan, **wide),
         )
 
-    def arrays(self, prefix: str) -> "dict[str, NDArray[Any]]":
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Return what changes as arrays, by name."""
         torch = load_torch()
         tensors = {
@@ -98,12 +100,12 @@ class StageState:
         }
         return {f"{prefix}.{name}": tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
 
-    def restore(self, prefix: str, arrays: "Mapping[str, NDArray[Any]]") -> None:
+    def restore(self, prefix: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `arrays` gave."""
         torch = load_torch()
         device = self.start.device
 
-        def tensor(name: str) -> "Tensor":
+        def tensor(name: str) -> Tensor:
             return torch.from_numpy(arrays[f"{prefix}.{name}"].copy()).to(device)
 
         self.adam = Adam(
@@ -119,9 +121,9 @@ _STORED = ("matrix", "inverse", "chosen", "training", "held_out")
 def run_stage(
     state: StageState,
     objectives: Objectives,
-    options: "OptrOptions",
-    save: "Callable[[], None]",
-    report: "Callable[[int, Tensor, Tensor], None]",
+    options: OptrOptions,
+    save: Callable[[], None],
+    report: Callable[[int, Tensor, Tensor], None],
 ) -> None:
     """Run a stage from where its state is to its last step.
 
@@ -162,7 +164,7 @@ def run_stage(
         state.adam.step(correction.grad, options.learning_rate)
 
 
-def _choose(state: StageState, options: "OptrOptions", column: int, found: "tuple[Tensor, Tensor]") -> None:
+def _choose(state: StageState, options: OptrOptions, column: int, found: tuple[Tensor, Tensor]) -> None:
     """Take a checkpoint's matrices for the heads whose held-out loss is the least so far, or for all."""
     step = options.checkpoints[column]
     if options.selection == "last":

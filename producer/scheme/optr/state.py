@@ -4,6 +4,8 @@ A file holds the numbers of both stages and, as metadata, the description of its
 by the same run.
 """
 
+from __future__ import annotations
+
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ __all__ = ["FORMAT", "prepare_folder", "read_state", "write_state"]
 FORMAT = "kvint2eval-optr-state-v1"
 
 
-def prepare_folder(folder: "Path") -> None:
+def prepare_folder(folder: Path) -> None:
     """Make the folder of a state, or raise `SpecError` when that is not possible."""
     try:
         folder.mkdir(exist_ok=True)
@@ -34,7 +36,7 @@ def prepare_folder(folder: "Path") -> None:
         ) from error
 
 
-def write_state(path: "Path", arrays: "Mapping[str, NDArray[Any]]", description: "Mapping[str, Any]") -> None:
+def write_state(path: Path, arrays: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> None:
     """Write the state of a chunk, to a temporary name that is renamed."""
     metadata = {"format": FORMAT, "run": json.dumps(description, sort_keys=True)}
     with temporary_beside(path) as temporary:
@@ -43,7 +45,7 @@ def write_state(path: "Path", arrays: "Mapping[str, NDArray[Any]]", description:
         )
 
 
-def read_state(path: "Path", description: "Mapping[str, Any]") -> "dict[str, NDArray[Any]] | None":
+def read_state(path: Path, description: Mapping[str, Any]) -> dict[str, NDArray[Any]] | None:
     """Return the state of a chunk, or None when there is none yet.
 
     Raises

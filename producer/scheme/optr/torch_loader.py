@@ -1,5 +1,7 @@
 """Lazy import of torch."""
 
+from __future__ import annotations
+
 from typing import Any, TypeAlias
 
 from producer.errors import BackendUnavailableError, ExtraMissingError, SpecError

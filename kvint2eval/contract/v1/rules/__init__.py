@@ -4,6 +4,8 @@ A rule takes a `Subject` and gives the finding that it found, or None. The first
 of `RULES_V1` is part of the contract. To add a rule, follow docs/contributing.md.
 """
 
+from __future__ import annotations
+
 from kvint2eval.contract.v1.rules import binding, evidence, measurement, provenance, recipe, witness
 from kvint2eval.contract.v1.rules.subject import Rule, Subject
 

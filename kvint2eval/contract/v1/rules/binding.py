@@ -1,7 +1,12 @@
 """Step 10: the digests of the record against the pins that were given."""
 
-from kvint2eval.contract.v1.rules.subject import Rule, Subject
-from kvint2eval.verdict import Finding
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvint2eval.contract.v1.rules.subject import Rule, Subject
+    from kvint2eval.verdict import Finding
 
 __all__ = ["RULES"]
 

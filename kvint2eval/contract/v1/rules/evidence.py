@@ -1,9 +1,15 @@
 """Steps 5 to 7: the observation to judge. Two of these findings delegate."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.contract.shared import MODELED_EVIDENCE, UNKNOWN_EVIDENCE
 from kvint2eval.contract.v1.rules.subject import Rule, Subject, finding
-from kvint2eval.verdict import Finding
+
+if TYPE_CHECKING:
+    from kvint2eval.verdict import Finding
 
 __all__ = ["RULES"]
 

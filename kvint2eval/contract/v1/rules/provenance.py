@@ -1,9 +1,15 @@
 """Step 4: pins, runtime and envelope are complete. The finding's pointer begins with the incomplete part."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.contract.v1.rules.subject import Rule, Subject, finding
 from kvint2eval.files.digest import DIGEST_LENGTH, is_digest
-from kvint2eval.verdict import Finding
+
+if TYPE_CHECKING:
+    from kvint2eval.verdict import Finding
 
 __all__ = ["RULES", "incomplete_part", "malformed_digest"]
 

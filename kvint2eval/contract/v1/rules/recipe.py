@@ -1,9 +1,15 @@
 """Steps 2 and 3: the method and the quantization that the contract covers."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from kvint2eval.codes.kinds import Code, Reason
 from kvint2eval.contract.v1 import _decoder as layout
 from kvint2eval.contract.v1.rules.subject import Rule, Subject, finding
-from kvint2eval.verdict import Finding
+
+if TYPE_CHECKING:
+    from kvint2eval.verdict import Finding
 
 __all__ = ["METHOD", "RULES"]
 

@@ -1,10 +1,16 @@
 """Step 9: the witness digest matches."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from kvint2eval.contract.shared import WITNESS_MALFORMED, WITNESS_MISMATCH, WITNESS_MISSING
 from kvint2eval.contract.v1.rules.provenance import malformed_digest
 from kvint2eval.contract.v1.rules.subject import Rule, Subject, finding
 from kvint2eval.files.digest import is_digest
-from kvint2eval.verdict import Finding
+
+if TYPE_CHECKING:
+    from kvint2eval.verdict import Finding
 
 __all__ = ["RULES"]
 

@@ -6,6 +6,8 @@ delegating rules stand where the contract's steps put them; the last rule delega
 observed on CUDA.
 """
 
+from __future__ import annotations
+
 from kvint2eval.contract.v2.rules import (
     claims,
     evidence,
