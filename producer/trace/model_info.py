@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from producer.errors import SpecError
 
@@ -79,11 +79,10 @@ def parse_model(content: dict[str, Any]) -> ModelInfo:
         If fields are missing, unknown or of another type. Those of earlier versions lack the configuration.
     """
     lists = {name: tuple(content[name]) for name in ("layer_scaling", "versions")}
-    for field in fields(ModelInfo):
-        # Annotations of a frozen dataclass are the types themselves here.
-        kind = field.type if isinstance(field.type, type) else tuple
-        if field.name not in lists and type(content[field.name]) is not kind:
-            raise TypeError(f"{field.name} {content[field.name]!r} of a model is no {kind.__name__}")
+    kinds = get_type_hints(ModelInfo)
+    for name in (field.name for field in fields(ModelInfo) if field.name not in lists):
+        if type(content[name]) is not kinds[name]:
+            raise TypeError(f"{name} {content[name]!r} of a model is no {kinds[name].__name__}")
     return ModelInfo(**(content | lists))
 
 
