@@ -35,7 +35,7 @@ def test_law_8_decoding_is_the_one_pass_simulation(transformers, family, kind, f
     layers = made.made_layers(kind, **windows)
     ids = made.tokens(1, 128)[0].numpy().astype(np.int32)
     reference = ModelReference(loaded_of(transformers, family), ids, 60)
-    one, many = (reference.errors(layers, flush, is_decoded=way) for way in (False, True))
+    one, many = (reference.errors(layers, flush=flush, is_decoded=way) for way in (False, True))
     # The simulation rounds what it reads to float32: 1e-7, which seldom flips a code of a later layer.
     assert many.divergence > 1e-4
     assert abs(many.divergence - one.divergence) <= 1e-3 * one.divergence
@@ -55,7 +55,7 @@ def test_decode_of_smollm2_is_the_simulation(smollm2):
     ids = np.array(smollm2.tokenizer(text)["input_ids"][:480], dtype=np.int32)
     layers = unfitted_layers(SCHEMES["quarot"], 30, 64)
     reference = ModelReference(smollm2, ids, 400)
-    one, many = (reference.errors(layers, 32, is_decoded=way) for way in (False, True))
+    one, many = (reference.errors(layers, flush=32, is_decoded=way) for way in (False, True))
     assert many.divergence > 1e-3
     assert abs(many.divergence - one.divergence) <= 5e-3 * one.divergence
     assert abs(many.perplexity - one.perplexity) <= 1e-3 * one.perplexity

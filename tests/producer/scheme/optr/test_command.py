@@ -149,7 +149,10 @@ def test_a_start_comes_from_a_file_and_clips_are_chosen_again(torch, folders, tm
     other = dataclasses.replace(made.INFO, weights_sha256="0" * 64)
     foreign = str(made_optr.trace(tmp_path / "foreign", 1, (360,), other).folder)
     assert main([*words, "--calibration", foreign]) == 2
-    assert "fitted to 'made' (abababababab), not to 'made' (000000000000)" in capsys.readouterr().err
+    assert (
+        "fitted to 'made', not to 'made': weights abababababab… instead of 000000000000…"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow
