@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kvint2eval import InputError, adjudicate, read_envelope, read_pins, read_policy, read_record
+from kvint2eval import InputError, adjudicate, read_envelope, read_pins, read_policy, read_record_file
 from kvint2eval.signing.keys import generate_key, write_key_pair
 from tests.helpers import RECORDS, ROOT, published
 from tests.kvint2eval import test_hooks, test_pytest_plugin
@@ -119,11 +119,11 @@ def action(folder: Path, situation: Situation) -> str:
 
 
 def api(folder: Path, situation: Situation) -> str:
-    """`adjudicate` of what `read_record` gives."""
+    """`adjudicate` of what `read_record_file` gives."""
     named = [one for one in situation.files if not one.endswith(".dsse")] or ["records/good.json"]
     path = folder / (situation.listed if situation.listed.endswith(".json") else named[0])
     try:
-        data = read_record(str(path))
+        data = read_record_file(str(path))
     except InputError:
         return "`InputError`"
     verdict = adjudicate(
